@@ -42,14 +42,14 @@ fn ten_thousand_random_clients_leave_nothing_behind() {
 
     // The first clients make the server fill its tables, so memory is measured from then on.
     churn(&server, seed, at_once, |gone| gone >= CLIENTS / 10);
-    let before = memory_when_all_have_gone(&server, &mut client);
+    let before = memory_after_all_left(&server, &mut client);
     let start = Instant::now();
     let fences = churn(&server, seed + 1, at_once, |gone| match seconds {
         Some(seconds) => start.elapsed() >= Duration::from_secs(seconds),
         None => gone >= CLIENTS,
     });
     assert!(fences > 0, "nobody was ever granted anything");
-    let after = memory_when_all_have_gone(&server, &mut client);
+    let after = memory_after_all_left(&server, &mut client);
     let slack = SLACK + seconds.map_or(0, |_| REMEMBERED_GRANTS);
     assert!(after < before + slack, "{before} bytes before, {after} after");
 }
@@ -97,9 +97,9 @@ fn the_memory_of_nine_thousand_requests_is_freed() {
         }
     };
     in_vain(&mut client, 50);
-    let before = memory_when_all_have_gone(&server, &mut client);
+    let before = memory_after_all_left(&server, &mut client);
     in_vain(&mut client, 9_000);
-    let after = memory_when_all_have_gone(&server, &mut client);
+    let after = memory_after_all_left(&server, &mut client);
     assert!(after < before + SLACK, "{before} bytes before, {after} after");
 }
 
@@ -119,14 +119,14 @@ fn the_memory_of_requests_for_many_keys_is_freed_when_their_connection_closes() 
         }
     };
     in_vain(&mut client, 3);
-    let before = memory_when_all_have_gone(&server, &mut client);
+    let before = memory_after_all_left(&server, &mut client);
     in_vain(&mut client, 1_000);
-    let after = memory_when_all_have_gone(&server, &mut client);
+    let after = memory_after_all_left(&server, &mut client);
     assert!(after < before + SLACK, "{before} bytes before, {after} after");
 }
 
 /// Waits until the server has freed all clients and requests, and returns its memory use then.
-fn memory_when_all_have_gone(server: &Server, client: &mut Client) -> i64 {
+fn memory_after_all_left(server: &Server, client: &mut Client) -> i64 {
     client.run("CLIENT UNPAUSE");
     server.wait_blocked(0);
     until("everybody has gone", || server.info("clients").number("connected_clients") == 2);
@@ -159,7 +159,7 @@ fn lowest_memory(server: &Server, client: &mut Client) -> i64 {
         if used < lowest - 16 * 1024 {
             (lowest, readings) = (used, 0);
         }
-        let_pass(Duration::from_millis(50));
+        let_time_pass(Duration::from_millis(50));
     }
     lowest
 }
@@ -230,14 +230,14 @@ impl Worker<'_> {
             true => format!("contender-{}-{}", self.number, self.born),
             false => format!("shared-{}", rng.below(30)),
         };
-        let family = if key.starts_with('r') { "RLOCK" } else { "LOCK" };
+        let prefix = if key.starts_with('r') { "RLOCK" } else { "LOCK" };
         let lease = 5 + rng.below(200);
         let wait = [0, 0, 0, 1, 50, 300][rng.below(6)];
         let more = ["", "", "", "", "SESSION", "NOTIFY ch"][rng.below(6)];
         let line = match rng.below(20) {
-            1..=4 if family == "LOCK" => format!("SET {key} {owner} NX PX {lease}"),
-            0 => format!("{family}.ACQUIRE {key} * PX {lease} BLOCK {wait}"),
-            _ => format!("{family}.ACQUIRE {key} {owner} PX {lease} BLOCK {wait} {more}"),
+            1..=4 if prefix == "LOCK" => format!("SET {key} {owner} NX PX {lease}"),
+            0 => format!("{prefix}.ACQUIRE {key} * PX {lease} BLOCK {wait}"),
+            _ => format!("{prefix}.ACQUIRE {key} {owner} PX {lease} BLOCK {wait} {more}"),
         };
         let mut client = self.server.client();
         client.send_line(&line);
@@ -251,7 +251,7 @@ impl Worker<'_> {
         }
         let grant = match contender.client.try_read(Duration::ZERO) {
             Ok(Reply::Array(grant)) => grant,
-            Ok(reply) if reply == Reply::ok() => return self.give_back_adopted(&contender),
+            Ok(reply) if reply == Reply::ok() => return self.release_adopted(&contender),
             Ok(reply) if is_null(&reply) => return,
             Ok(reply) => return assert_ends_a_request(&reply, &contender),
             // Still waiting, or killed.
@@ -271,11 +271,11 @@ impl Worker<'_> {
             self.fences.push(fence);
         }
         if self.rng.below(2) == 0 {
-            let family = if contender.key.starts_with('r') { "RLOCK" } else { "LOCK" };
-            let released = self.admin.run(&format!("{family}.RELEASE {} {}", contender.key, contender.owner));
+            let prefix = if contender.key.starts_with('r') { "RLOCK" } else { "LOCK" };
+            let released = self.admin.run(&format!("{prefix}.RELEASE {} {}", contender.key, contender.owner));
             // By now the lock may have another holder, or the key may briefly be a string. Contenders with one name
             // share the holds of a reentrant lock.
-            let replies = match (family, contender.unique) {
+            let replies = match (prefix, contender.unique) {
                 ("LOCK", _) => 0..=1,
                 (_, true) => -1..=0,
                 (_, false) => -1..=i64::MAX,
@@ -283,14 +283,14 @@ impl Worker<'_> {
             assert!(
                 matches!(&released, Reply::Int(holds) if replies.contains(holds))
                     || starts_with(&released, &["WRONGTYPE "]),
-                "{family}.RELEASE {}: {released:?}",
+                "{prefix}.RELEASE {}: {released:?}",
                 contender.key
             );
         }
     }
 
     /// Some release as old clients do; the lock may have another holder by now.
-    fn give_back_adopted(&mut self, contender: &Contender) {
+    fn release_adopted(&mut self, contender: &Contender) {
         if self.rng.below(2) == 0 {
             let words = ["EVAL", COMPARE_AND_DELETE, "1", &contender.key, &contender.owner];
             assert_is_flag(&self.admin.cmd(&words));
@@ -341,7 +341,7 @@ fn disturb(server: &Server, seed: u64, over: &AtomicBool) {
             47 => assert_eq!(client.run("DEBUG RELOAD"), Reply::ok()),
             way => disturb_a_waiter(&mut client, &key, way, &mut rng),
         }
-        let_pass(Duration::from_millis(3));
+        let_time_pass(Duration::from_millis(3));
     }
 }
 

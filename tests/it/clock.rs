@@ -144,7 +144,7 @@ fn reserved_positions_do_not_depend_on_the_wall_clock() {
         let [_c] = line_up(&server, "k", ["c"]);
         assert!(gone.reply().is_nil());
         set_clock(&mut server, by_seconds);
-        let_pass(Duration::from_millis(500));
+        let_time_pass(Duration::from_millis(500));
         let _back = Waiter::park(&server, "LOCK.ACQUIRE k b PERSIST BLOCK 0");
         assert_eq!(queue(&mut client, "k"), order, "{by_seconds} s");
     }
@@ -239,7 +239,7 @@ fn setting_it_back_during_a_timer_does_not_hang_the_server() {
     }
     for step in 0..300 {
         set_clock(&mut server, 3_600);
-        let_pass(Duration::from_micros(10_000 + step * 1_370 % 10_000));
+        let_time_pass(Duration::from_micros(10_000 + step * 1_370 % 10_000));
         set_clock(&mut server, 0);
         assert_eq!(client.run("PING"), Reply::Status("PONG".into()), "step {step}");
     }

@@ -5,7 +5,7 @@ use crate::support::io_threads::*;
 use crate::support::waiting::*;
 use crate::support::{Client, Pipeline, Reply, Server};
 
-mod several_keys {
+mod multiple_keys {
     use super::*;
 
     const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
@@ -108,7 +108,7 @@ mod several_keys {
 
 /// After a call that named keys of multiple slots, Valkey 9.1 fails later calls with the same internal client with the
 /// same error, whichever module makes them.
-mod after_a_call_for_several_slots {
+mod after_a_call_with_multiple_slots {
     use super::*;
 
     /// Calls for keys of multiple slots, with the internal client that the server uses next.

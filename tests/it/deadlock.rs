@@ -103,7 +103,7 @@ fn among_a_thousand_waiters_a_deadlock_is_detected_and_a_chain_is_not() {
     free.assert_silent();
 }
 
-mod each_family {
+mod each_lock_type {
     use super::*;
     use crate::support::families::{wait_for, WAYS};
 
@@ -124,7 +124,7 @@ mod each_family {
                     (holders(&mut client, "x"), holders(&mut client, "y")),
                     (vec!["alice".into()], vec!["bob".into()])
                 );
-                other.give_back(&mut client, "y", "bob");
+                other.release_held(&mut client, "y", "bob");
                 alice.granted("alice");
                 client.run("FLUSHALL");
             }

@@ -25,10 +25,10 @@ fn random_commands_of_every_kind_crash_no_server_and_forget_no_client() {
     for step in 0..steps {
         world.step(&mut rng);
         if step % 500 == 0 {
-            world.hear();
+            world.read_replies();
         }
     }
-    world.settle();
+    world.run_until_idle();
     drop(world);
     assert!(server.is_alive(), "seed {seed}: {}", server.log());
     let log = server.log();
@@ -69,7 +69,7 @@ impl Visitor {
     }
 
     /// Reads the replies that have arrived. False: the connection has closed.
-    fn hear(&mut self) -> bool {
+    fn read_replies(&mut self) -> bool {
         loop {
             match self.client.read_now() {
                 Ok(Some(_)) => self.awaited = self.awaited.saturating_sub(1),
@@ -96,7 +96,7 @@ impl World<'_> {
         World { server, admin: server.client(), subscriber, visitors: Vec::new() }
     }
 
-    fn hear(&mut self) {
+    fn read_replies(&mut self) {
         while let Ok(Some(_)) = self.subscriber.read_now() {}
     }
 
@@ -112,7 +112,7 @@ impl World<'_> {
         }
         let which = rng.below(self.visitors.len());
         let visitor = &mut self.visitors[which];
-        let is_there = visitor.hear();
+        let is_there = visitor.read_replies();
         if !is_there || rng.one_in(60) {
             self.visitors.swap_remove(which);
         } else if visitor.awaited == 0 {
@@ -121,7 +121,7 @@ impl World<'_> {
     }
 
     /// Lets the server become idle, until every request has its reply.
-    fn settle(&mut self) {
+    fn run_until_idle(&mut self) {
         let lines = [
             "CLIENT UNPAUSE",
             "REPLICAOF NO ONE",
@@ -137,7 +137,7 @@ impl World<'_> {
         until("every request is answered or its connection has ended", || {
             // A client that is granted a lock now makes way for the next.
             admin.run("FLUSHALL");
-            visitors.iter_mut().all(|visitor| !visitor.hear() || visitor.awaited == 0)
+            visitors.iter_mut().all(|visitor| !visitor.read_replies() || visitor.awaited == 0)
         });
         visitors.clear();
         server.wait_blocked(0);
@@ -227,7 +227,7 @@ fn lock_line(rng: &mut Rng) -> String {
     ]);
     let mode = *rng.pick(&["READ", "READ", "WRITE"]);
     let count = 1 + rng.below(3);
-    let portion = match rng.below(4) {
+    let amount = match rng.below(4) {
         0 => format!("HOLDS {}", rng.below(3)),
         _ => String::new(),
     };
@@ -243,11 +243,11 @@ fn lock_line(rng: &mut Rng) -> String {
         6 | 7 => format!("LOCK.ACQUIRE {key} {taker} {lease} BLOCK {} COALESCE", rng.below(60)),
         8..=10 => format!("LOCK.RELEASE {key} {owner} {}", rng.pick(&["", "", "FAILED"])),
         11 => format!("LOCK.RENEW {key} {owner} {lease}"),
-        12..=14 => format!("RLOCK.ACQUIRE {key} {taker} {portion} {lease} {wait}"),
-        15 => format!("RLOCK.RELEASE {key} {owner} {portion}"),
+        12..=14 => format!("RLOCK.ACQUIRE {key} {taker} {amount} {lease} {wait}"),
+        15 => format!("RLOCK.RELEASE {key} {owner} {amount}"),
         16 => format!("RLOCK.RENEW {key} {owner} {lease}"),
-        17..=19 => format!("RWLOCK.ACQUIRE {key} {taker} {mode} {portion} {lease} {wait}"),
-        20 => format!("RWLOCK.RELEASE {key} {owner} {mode} {portion}"),
+        17..=19 => format!("RWLOCK.ACQUIRE {key} {taker} {mode} {amount} {lease} {wait}"),
+        20 => format!("RWLOCK.RELEASE {key} {owner} {mode} {amount}"),
         21 => format!("RWLOCK.RENEW {key} {owner} {lease}"),
         22..=24 => format!("SEM.ACQUIRE {key} {taker} LIMIT {} {permits} {lease} {wait}", count + rng.below(3)),
         25 => format!("SEM.RELEASE {key} {owner} {permits}"),

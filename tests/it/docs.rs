@@ -199,20 +199,20 @@ fn argument_words(arguments: &Reply, words: &mut Vec<String>) {
 
 /// The words of a command's syntax, by its name.
 fn expected_words(name: &str) -> Vec<&'static str> {
-    let (family, verb) = name.split_once('.').expect("a family and a verb");
-    let key: &[&str] = match (family, verb) {
+    let (prefix, verb) = name.split_once('.').expect("a family and a verb");
+    let key: &[&str] = match (prefix, verb) {
         ("mlock", _) => &["numkeys", "key"],
         ("lock", "scan") => &["cursor"],
         ("lock", "top" | "log" | "help") => &[],
         _ => &["key"],
     };
-    let owner: &[&str] = match (family, verb) {
+    let owner: &[&str] = match (prefix, verb) {
         ("lock", "info" | "waiters" | "apply" | "scan" | "top" | "log" | "help" | "adoption") => &[],
         ("lock", "break") => &["OWNER", "owner"],
         ("lock" | "mlock", _) => &["token"],
         _ => &["owner"],
     };
-    let amount: &[&str] = match (family, verb) {
+    let amount: &[&str] = match (prefix, verb) {
         ("lock", "acquire") => &["COALESCE"],
         ("lock", "release") => &["FAILED"],
         ("rlock", "acquire" | "release") => &["HOLDS"],
@@ -418,7 +418,7 @@ fn out_of_memory_nothing_is_granted_but_locks_can_be_renewed_and_released() {
         client.run("CONFIG SET maxmemory 1");
         assert!(client.run(&way.acquire("free", "a")).error().starts_with("OOM "), "{way:?}");
         assert_eq!(client.run(&way.renew("k", "a")).int(), 1, "{way:?}");
-        way.give_back(client, "k", "a");
+        way.release_held(client, "k", "a");
         assert_eq!(client.run("DBSIZE").int(), 0, "{way:?}");
     });
 }

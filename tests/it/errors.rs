@@ -56,7 +56,7 @@ fn the_page_has_the_types_of_every_client() {
     let names = names.split(']').next().unwrap_or_default();
     let mut expected: BTreeSet<String> = literals(names, Language::Python).into_iter().map(|name| name.text).collect();
     let node = read("clients/node/src/errors.ts");
-    expected.extend(words_behind(&node, "export class "));
+    expected.extend(words_after(&node, "export class "));
     let rust = read("clients/rust/src/error.rs");
     let (_, variants) = rust.split_once("pub enum Error {\n").expect("the enum");
     let variants = variants.split("\n}\n").next().unwrap_or_default();
@@ -69,7 +69,7 @@ fn the_page_has_the_types_of_every_client() {
             let (name, _) = line.split_once(" = errors.New(")?;
             name.starts_with("Err").then(|| name.to_string())
         }));
-        expected.extend(words_behind(&go, "type ").into_iter().filter(|name| name.ends_with("Error")));
+        expected.extend(words_after(&go, "type ").into_iter().filter(|name| name.ends_with("Error")));
     }
     for file in files_below("clients/java/core/src/main", "java") {
         let name = file.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
@@ -211,7 +211,7 @@ fn messages(file: &Path, language: Language) -> BTreeSet<String> {
 }
 
 /// The words that follow `begin` at the beginning of a line.
-fn words_behind(source: &str, begin: &str) -> BTreeSet<String> {
+fn words_after(source: &str, begin: &str) -> BTreeSet<String> {
     source.lines().filter_map(|line| line.strip_prefix(begin)).map(word).collect()
 }
 

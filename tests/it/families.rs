@@ -127,7 +127,7 @@ fn requests_that_wait_reach_neither_replicas_nor_the_aof() {
         client.run("LOCK.CANCEL k b");
         assert_eq!(aof(&server).len(), written, "{:?}", aof(&server));
         client.run(&format!("{} PX 90000", way.renew("k", "a")));
-        way.give_back(&mut client, "k", "a");
+        way.release_held(&mut client, "k", "a");
         let prefix = way.prefix();
         for command in aof(&server) {
             let name = String::from_utf8_lossy(&command[0]).to_lowercase();

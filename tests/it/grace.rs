@@ -40,7 +40,7 @@ fn assert_only_holders_go_on(server: &Server, client: &mut Client) {
             if way.kind == "mutex" { way.acquire(&key, "a") } else { format!("{} HOLDS 1", way.acquire(&key, "a")) };
         assert_eq!(client.run(&again).fence(), fence, "{way:?}: who holds it may ask again");
         assert_eq!(client.run(&way.renew(&key, "a")), Reply::Int(1), "{way:?}");
-        way.give_back(client, &key, "a");
+        way.release_held(client, &key, "a");
         first.assert_silent_for(Duration::from_millis(30));
         next.assert_silent();
         assert_eq!(client.cmd(&["EXISTS", &key]), Reply::Int(0), "{way:?}");
@@ -107,14 +107,14 @@ fn setting_it_later_begins_no_grace() {
 
 #[test]
 fn it_ends_even_if_no_request_came() {
-    for is_asked in [false, true] {
+    for is_queried in [false, true] {
         let server = Server::builder().config("lock.grace 100").start();
         let mut client = server.client();
-        let_pass(Duration::from_millis(200));
-        if is_asked {
+        let_time_pass(Duration::from_millis(200));
+        if is_queried {
             assert!(client.run("LOCK.ACQUIRE k a").fence() > 0);
         }
         assert_eq!(client.run(&format!("CONFIG SET {LASTING}")), Reply::ok());
-        assert!(client.run("LOCK.ACQUIRE l a").fence() > 0, "asked before: {is_asked}");
+        assert!(client.run("LOCK.ACQUIRE l a").fence() > 0, "asked before: {is_queried}");
     }
 }

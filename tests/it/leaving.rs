@@ -101,7 +101,7 @@ fn a_hundred_waiters_killed_at_once_leave_nothing() {
     assert_eq!(client.run("EXISTS k"), Reply::Int(0));
 }
 
-mod server_goes {
+mod server_leaves {
     use super::*;
 
     #[test]

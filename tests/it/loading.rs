@@ -24,7 +24,7 @@ fn is_listed(client: &mut Client) -> bool {
 /// Triggers every call that a server could still make into a module after a failed load: connections, settings,
 /// flushes, cron, commands and timers.
 #[track_caller]
-fn assert_goes_on(server: &Server) {
+fn assert_continues(server: &Server) {
     let mut client = server.client();
     drop(server.client());
     assert_eq!(client.run("CONFIG SET maxmemory-samples 6"), Reply::ok());
@@ -39,7 +39,7 @@ fn assert_not_loaded(server: &Server, client: &mut Client) {
     assert!(!is_listed(client));
     assert!(client.run("LOCK.ACQUIRE k a").error().starts_with("ERR unknown command"));
     assert_eq!(client.run("CONFIG GET lock.*").pairs().len(), 0);
-    assert_goes_on(server);
+    assert_continues(server);
 }
 
 /// Checks that it has the settings it was loaded with, grants locks, and is in its ACL category where supported.
@@ -56,7 +56,7 @@ fn assert_loads(server: &Server, client: &mut Client) {
     if client.run("ACL CAT").items().iter().any(|category| category.text() == "lock") {
         assert!(client.run("ACL CAT lock").items().len() > 20);
     }
-    assert_goes_on(server);
+    assert_continues(server);
     assert!(load(client, "").is_error(), "it is loaded already");
     assert!(is_listed(client));
 }
@@ -106,7 +106,7 @@ fn an_unknown_setting_does_not_crash_the_server() {
     }
     let reply = load(&mut client, words);
     assert!(reply.is_error(), "{reply:?}");
-    assert_goes_on(&server);
+    assert_continues(&server);
     if is_listed(&mut client) {
         assert!(version.starts_with("Redis 7.0."), "a server that cannot unload a module with a data type: {version}");
         assert!(client.run("LOCK.ACQUIRE k a").error().starts_with("GRACE "), "it works as it was told to");

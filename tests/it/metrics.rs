@@ -154,9 +154,9 @@ fn everything_that_alerts_and_dashboard_query_is_exported() {
     // Conversely, everything that the script exports is used and documented.
     for name in samples.iter().filter(|sample| is_of_the_script(sample)).filter_map(|sample| sample.series.label("key"))
     {
-        let is_asked =
+        let is_queried =
             |selector: &Selector| selector.label("key").is_some_and(|key| key.split('|').any(|key| key == name));
-        assert!(asked.iter().any(is_asked), "neither a panel nor an alert shows {name}");
+        assert!(asked.iter().any(is_queried), "neither a panel nor an alert shows {name}");
         let field = name.trim_start_matches("lock_");
         let is_named = [name, field].iter().any(|name| DOC.contains(&format!("`{name}`")));
         assert!(is_named, "docs/metrics.md does not name {name}");

@@ -98,7 +98,7 @@ fn stored(node: &Server) -> Vec<(String, Reply, Reply)> {
 }
 
 #[track_caller]
-fn assert_asks_again(waiter: &mut Waiter) {
+fn assert_retries(waiter: &mut Waiter) {
     let reply = waiter.reply();
     assert!(reply.error().starts_with("TRYAGAIN "), "{reply:?}");
 }
@@ -146,11 +146,11 @@ fn locks_of_every_type_are_moved_unchanged_and_waiters_follow_them() {
         // The source decides as before, and the target gets the effects.
         for ((n, way), waiters) in WAYS.into_iter().enumerate().zip(&mut waiters) {
             let key = format!("{{k}}{n}");
-            way.give_back(&mut client, &key, "a");
+            way.release_held(&mut client, &key, "a");
             waiters[0].granted("b");
-            way.give_back(&mut client, &key, "b");
+            way.release_held(&mut client, &key, "b");
             waiters[1].granted("c");
-            way.give_back(&mut client, &key, "c");
+            way.release_held(&mut client, &key, "c");
             way.hold(&mut client, &key, "a");
         }
         assert_ends_in_the_background(source, STAYS[from]);
@@ -169,7 +169,7 @@ fn locks_of_every_type_are_moved_unchanged_and_waiters_follow_them() {
         let before = stored(source);
         cluster.go_on(from);
         for waiter in waiters.iter_mut().flatten() {
-            assert_asks_again(waiter);
+            assert_retries(waiter);
         }
         assert_redirects(&cluster, from);
         assert_eq!(source.blocked_clients(), 1);
@@ -187,11 +187,11 @@ fn locks_of_every_type_are_moved_unchanged_and_waiters_follow_them() {
             let key = format!("{{k}}{n}");
             let fence = client.run(&format!("LOCK.HELD {key} a")).items()[0].int();
             let mut waiters = line_up_both(way, target, n);
-            way.give_back(&mut client, &key, "a");
+            way.release_held(&mut client, &key, "a");
             assert!(waiters[0].granted("b") > fence);
-            way.give_back(&mut client, &key, "b");
+            way.release_held(&mut client, &key, "b");
             waiters[1].granted("c");
-            way.give_back(&mut client, &key, "c");
+            way.release_held(&mut client, &key, "c");
             way.hold(&mut client, &key, "a");
         }
     }
@@ -302,7 +302,7 @@ fn waiters_for_a_free_key_or_without_blocking_learn_that_the_slot_has_moved() {
     let [source, target] = &cluster.0;
     let [mut free] = line_up(source, "{k}free", ["b"]);
     cluster.migrate(0);
-    assert_asks_again(&mut free);
+    assert_retries(&mut free);
     cluster.0.iter().for_each(|node| expect_ok(node, "CONFIG SET lock.grace 0"));
 
     let mut client = target.client();
@@ -360,7 +360,7 @@ impl Worker<'_> {
     }
 
     /// Tries to acquire a lock and releases it; returns the node that granted it.
-    fn take_and_give_back(&mut self, rng: &mut Rng) -> Option<usize> {
+    fn acquire_and_release(&mut self, rng: &mut Rng) -> Option<usize> {
         let n = rng.below(WAYS.len());
         let (way, key) = (WAYS[n], format!("{{k}}{n}"));
         let is_bound = rng.one_in(8);
@@ -415,7 +415,7 @@ fn under_load_a_slot_is_moved_there_and_back_and_no_lock_is_held_twice() {
                 let _over = SetAtEnd(over);
                 let mut rng = Rng::new(number);
                 while !over.load(Ordering::Relaxed) {
-                    if let Some(node) = worker.take_and_give_back(&mut rng) {
+                    if let Some(node) = worker.acquire_and_release(&mut rng) {
                         grants[node].fetch_add(1, Ordering::Relaxed);
                     }
                 }

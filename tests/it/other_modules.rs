@@ -70,7 +70,7 @@ fn a_session_with_a_lease_that_another_modules_thread_has_shortened_is_renewed_i
     for round in 0..8 {
         assert!(session.run("LOCK.ACQUIRE k a PX 600000 SESSION").fence() > 0);
         client.run("TEST.THREAD LOCK.RENEW k a PX 500");
-        let_pass(Duration::from_millis(800));
+        let_time_pass(Duration::from_millis(800));
         assert!(!client.run("LOCK.HELD k a").is_nil(), "round {round}: it sleeps on");
         assert!(client.pttl("k") <= 500, "round {round}: the thread has shortened it");
         assert_eq!(client.run("LOCK.RELEASE k a"), Reply::Int(1));

@@ -219,11 +219,11 @@ const COMMANDS: [&str; 8] = [
 
 #[test]
 fn the_pages_have_the_syntax_of_every_command_as_the_server_has_it() {
-    let stands_for = |word: &str| {
+    let represents = |word: &str| {
         let line = COMMANDS[0].lines().find_map(|line| line.strip_prefix("    ")?.strip_prefix(word));
         line.unwrap_or_else(|| panic!("nothing says what {word} stands for")).trim()
     };
-    let (lease, wait) = (format!("[{}]", stands_for("[lease]")), stands_for("[wait]"));
+    let (lease, wait) = (format!("[{}]", represents("[lease]")), represents("[wait]"));
     let written: Vec<String> = COMMANDS
         .iter()
         .flat_map(|page| page.lines())

@@ -151,12 +151,12 @@ fn a_request_is_granted_only_if_its_user_may_still_send_it() {
             let (row, key) = (format!("{way:?}, {change:?}, {end}"), &format!("k{number}"));
             assert_eq!(client.cmd(&[&["ACL", "SETUSER", &name], *change].concat()), Reply::ok(), "{row}");
             match end {
-                "released" => way.give_back(client, key, "a"),
+                "released" => way.release_held(client, key, "a"),
                 _ => _ = client.run(&format!("DEL {key} {key}:too")),
             }
             if *is_permitted {
                 b.granted("b");
-                way.give_back(client, key, "b");
+                way.release_held(client, key, "b");
             } else {
                 let reply = b.only_reply();
                 assert!(reply.is_error() && reply.error().starts_with("NOPERM "), "{row}: {reply:?}");

@@ -22,15 +22,15 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Tries until granted or timed out, like the acquire timeout of the predecessors. BLOCK replaces polling where waiting
 /// is allowed; elsewhere the loop polls.
-fn acquire_within(client: &mut Client, key: &str, token: &str, lease: &str, patience: Duration) -> Option<i64> {
-    let deadline = Instant::now() + patience;
+fn acquire_within(client: &mut Client, key: &str, token: &str, lease: &str, reply_timeout: Duration) -> Option<i64> {
+    let deadline = Instant::now() + reply_timeout;
     let mut pause = PAUSE;
     loop {
-        let left_ms = deadline.saturating_duration_since(Instant::now()).as_millis();
-        if left_ms == 0 {
+        let remaining_ms = deadline.saturating_duration_since(Instant::now()).as_millis();
+        if remaining_ms == 0 {
             return None;
         }
-        let reply = client.run(&format!("LOCK.ACQUIRE {key} {token} {lease} BLOCK {left_ms}"));
+        let reply = client.run(&format!("LOCK.ACQUIRE {key} {token} {lease} BLOCK {remaining_ms}"));
         if !reply.is_nil() {
             return Some(reply.fence());
         }
@@ -114,10 +114,10 @@ fn buy_with_stock_library(connection: &mut redis::Connection) {
 fn case_1_an_acquire_times_out() {
     let server = Server::start();
     server.client().run("LOCK.ACQUIRE k holder EX 60").fence();
-    let patience = Duration::from_millis(200);
+    let reply_timeout = Duration::from_millis(200);
     let started = Instant::now();
-    assert_eq!(acquire_within(&mut server.client(), "k", "other", "EX 10", patience), None);
-    assert!(started.elapsed() >= patience);
+    assert_eq!(acquire_within(&mut server.client(), "k", "other", "EX 10", reply_timeout), None);
+    assert!(started.elapsed() >= reply_timeout);
     assert!(!server.client().run("LOCK.HELD k holder").is_nil());
 }
 

@@ -228,7 +228,7 @@ fn the_table_of_clients_and_modules_has_the_versions_of_this_checkout() {
 fn commands_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|letter: char| !letter.is_ascii_uppercase() && letter != '.' && letter != '_');
     let is_command = |word: &str| match word.split_once('.') {
-        Some((family, action)) => ["LOCK", "RLOCK", "RWLOCK", "SEM", "MLOCK"].contains(&family) && !action.is_empty(),
+        Some((prefix, action)) => ["LOCK", "RLOCK", "RWLOCK", "SEM", "MLOCK"].contains(&prefix) && !action.is_empty(),
         None => false,
     };
     words.map(|word| word.trim_end_matches('.')).filter(|word| is_command(word)).map(String::from).collect()

@@ -51,7 +51,7 @@ impl Cluster {
 
 /// The errors that a waiter may get when its slot is moving or has moved.
 #[track_caller]
-pub fn assert_sent_away(reply: &Reply) {
+pub fn assert_redirected(reply: &Reply) {
     let error = reply.error();
     assert!(error.starts_with("MOVED ") || error.starts_with("TRYAGAIN "), "{error}");
 }
@@ -70,7 +70,7 @@ fn waiters_follow_a_lock_of_a_moving_slot() {
     cluster.migrate("k");
     cluster.finish_to_move("k");
     for waiter in &mut waiters {
-        assert_sent_away(&waiter.client.read());
+        assert_redirected(&waiter.client.read());
     }
     let moved = format!("MOVED {} 127.0.0.1:{}", slot(&cluster.source, "k"), cluster.target.port());
     assert_eq!(waiters[0].client.run("LOCK.ACQUIRE k b BLOCK 0"), Reply::Error(moved), "a retry finds the way");
@@ -103,7 +103,7 @@ fn a_lock_that_has_moved_is_not_granted_again_on_its_source() {
     let told = waiters.each_mut().map(|waiter| waiter.client.read_within(A_WHILE));
     cluster.finish_to_move("k");
     for (waiter, told) in waiters.iter_mut().zip(told) {
-        assert_sent_away(&told.unwrap_or_else(|| waiter.client.read()));
+        assert_redirected(&told.unwrap_or_else(|| waiter.client.read()));
     }
     cluster.source.wait_blocked(0);
     assert_eq!(holders(&mut target, "k"), ["a"]);
@@ -186,16 +186,16 @@ fn while_the_cluster_is_down_no_lock_is_granted() {
     until_cluster(&server, "fail", 1);
     assert!(client.run("LOCK.ACQUIRE k z").error().starts_with("CLUSTERDOWN "));
     let told = b.client.read_within(Duration::from_millis(600));
-    let is_sent_away = |reply: &Reply| match reply {
+    let is_redirected = |reply: &Reply| match reply {
         Reply::Error(error) => error.starts_with("CLUSTERDOWN ") || error.starts_with("TRYAGAIN "),
         _ => false,
     };
-    assert!(told.as_ref().is_none_or(is_sent_away), "{told:?}");
+    assert!(told.as_ref().is_none_or(is_redirected), "{told:?}");
     expect_ok(&server, &format!("CLUSTER ADDSLOTS {other}"));
     until_cluster(&server, "ok", 1);
     // It may have got its reply while the cluster was down, after the check above.
     let reply = told.unwrap_or_else(|| b.reply());
-    let grant = if is_sent_away(&reply) { b.client.run("LOCK.ACQUIRE k b PX 60000 BLOCK 5000") } else { reply };
+    let grant = if is_redirected(&reply) { b.client.run("LOCK.ACQUIRE k b PX 60000 BLOCK 5000") } else { reply };
     assert!(grant.fence() > 0);
     assert_eq!(holders(&mut client, "k"), ["b"]);
     assert_eq!(client.run("LOCK.ACQUIRE k z"), Reply::NullArray);
@@ -218,7 +218,7 @@ fn an_undelivered_grant_of_a_moved_lock_is_not_revoked() {
     let Some(before) = wake_ups(&cluster.source) else {
         return skip("the system does not tell how often a process sleeps");
     };
-    let_pass(Duration::from_millis(500));
+    let_time_pass(Duration::from_millis(500));
     let wake_ups = wake_ups(&cluster.source).map(|after| after - before);
     assert!(wake_ups.is_some_and(|count| count < 150), "{wake_ups:?} times in 500 ms");
 }

@@ -334,8 +334,8 @@ fn no_page_or_script_documents_another_way() {
         texts.push((path.into(), fs::read_to_string(root().join(path)).expect("a file")));
     }
     for (path, text) in texts {
-        let is_told = |line: &&str| !path.starts_with("CHANGELOG.md") && line.contains("loadmodule");
-        for line in text.lines().filter(is_told) {
+        let is_documented = |line: &&str| !path.starts_with("CHANGELOG.md") && line.contains("loadmodule");
+        for line in text.lines().filter(is_documented) {
             ways += 1;
             // It is an argument only if the command names no file; with `…` it is not a command.
             let command = line.split('`').find(|code| code.contains("--loadmodule") && !code.contains('…'));

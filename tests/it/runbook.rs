@@ -121,14 +121,14 @@ fn the_log_shows_how_a_hold_ended() {
     client.run("LOCK.LOG RESET");
     let mut session = server.client();
     session.run("LOCK.ACQUIRE s a PX 60000 SESSION").fence();
-    let_pass(std::time::Duration::from_millis(150));
+    let_time_pass(std::time::Duration::from_millis(150));
     drop(session);
     until("it is free", || client.run("LOCK.HELD s a").is_nil() && !logged(&mut client).is_empty());
     assert_eq!(logged(&mut client), entry("hold"));
     // A release is logged with its client.
     client.run("LOCK.LOG RESET");
     client.run("LOCK.ACQUIRE r a PX 60000").fence();
-    let_pass(std::time::Duration::from_millis(150));
+    let_time_pass(std::time::Duration::from_millis(150));
     client.run("LOCK.RELEASE r a");
     let id = client.id();
     assert_eq!(logged(&mut client), [("hold".to_string(), "a".to_string(), id)]);

@@ -35,8 +35,8 @@ fn every_test_that_the_page_names_exists() {
     let named: BTreeSet<(&str, &str)> = quoted(CLAIMS).filter_map(|quoted| quoted.split_once(".rs::")).collect();
     assert!(named.len() > 20, "only {} tests were found", named.len());
     for (file, test) in named {
-        let (place, file) = file.split_once('/').expect("it/… or faults/…");
-        let tests = match place {
+        let (suite, file) = file.split_once('/').expect("it/… or faults/…");
+        let tests = match suite {
             "it" => "tests/it",
             "faults" => "tests/faults/tests/faults",
             other => panic!("there are no tests in {other}/"),

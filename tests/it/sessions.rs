@@ -44,10 +44,10 @@ mod renewal {
         assert!(client.run("LOCK.ACQUIRE k a PX 36000000 SESSION").fence() > 0);
         // A timer that fires makes the server compute the time until the next one.
         assert!(server.client().run("LOCK.ACQUIRE k b BLOCK 20").is_nil());
-        let_pass(Duration::from_millis(1_500));
+        let_time_pass(Duration::from_millis(1_500));
         let Some(before) = cpu_time(server.pid()) else { return };
         let pause = Duration::from_millis(500);
-        let_pass(pause);
+        let_time_pass(pause);
         let spent = cpu_time(server.pid()).expect("it is known").saturating_sub(before);
         assert!(spent < pause / 5, "{spent:?} of {pause:?}");
     }
@@ -71,7 +71,7 @@ mod renewal {
                     break now;
                 }
                 looked = time;
-                let_pass(Duration::from_millis(5));
+                let_time_pass(Duration::from_millis(5));
             };
             // Two thirds are left when it is renewed, less on a busy machine. The third is measured by one clock and
             // the lease by another, each truncated to milliseconds, and the server reads them one after the other, with
@@ -213,7 +213,7 @@ mod binding {
         client.run("DEBUG SET-ACTIVE-EXPIRE 0");
         client.run("LOCK.ACQUIRE bound-too a PX 60000 SESSION");
         client.run("LOCK.ACQUIRE k a PX 20");
-        let_pass(Duration::from_millis(40));
+        let_time_pass(Duration::from_millis(40));
         let mut b = server.client();
         assert_eq!(b.run(&format!("LOCK.ACQUIRE k b {BRIEF} SESSION")).items()[0], Reply::bulk("b"));
         assert_eq!(session(&mut client, "k"), b.id());
@@ -248,7 +248,7 @@ mod never_stored {
         assert_eq!(replies[3].get("holders").items()[0].get("session"), &Reply::Int(0));
         let deadline = replies[4].int();
         drop(holder);
-        until_gone(&mut client, id);
+        until_exited(&mut client, id);
         client.run(&format!("SELECT {db}"));
         let replies = multi(&mut client, &[&format!("EXISTS {key}"), "TIME"]);
         assert!(
@@ -270,7 +270,7 @@ mod never_stored {
     }
 }
 
-mod each_family {
+mod each_lock_type {
     use super::*;
     use crate::support::families::{Way, WAYS};
 

@@ -22,10 +22,10 @@ fn signal(server: &Server, name: &str) {
     assert!(kill.success());
 }
 
-/// `a` holds `k` for a moment, and `b` waits; then the server is paused until the lease has expired, while `meanwhile`
+/// `a` holds `k` for a moment, and `b` waits; then the server is paused until the lease has expired, while `during_pause`
 /// runs. That many replicas know of the lease.
 #[track_caller]
-fn stop(server: &Server, replicas: usize, meanwhile: impl FnOnce()) -> Waiter {
+fn stop(server: &Server, replicas: usize, during_pause: impl FnOnce()) -> Waiter {
     let mut client = server.client();
     hold(&mut client, "k", "a");
     let [mut b] = line_up(server, "k", ["b"]);
@@ -33,8 +33,8 @@ fn stop(server: &Server, replicas: usize, meanwhile: impl FnOnce()) -> Waiter {
     assert_eq!(client.pipeline(&lines), [Reply::Int(1), Reply::Int(replicas as i64)]);
     let sent = Instant::now();
     signal(server, "-STOP");
-    let_pass(STOP.max(LEASE.saturating_sub(sent.elapsed())));
-    meanwhile();
+    let_time_pass(STOP.max(LEASE.saturating_sub(sent.elapsed())));
+    during_pause();
     b.assert_silent();
     signal(server, "-CONT");
     b
@@ -78,8 +78,8 @@ fn a_replaced_cluster_primary_makes_no_hand_offs() {
         until_cluster(&replica, "ok", 2);
         fence = acquire(&replica, "n");
     });
-    let told = b.client.read();
-    assert!(told.is_error(), "{told:?}");
+    let reported = b.client.read();
+    assert!(reported.is_error(), "{reported:?}");
     until("it is a replica", || primary.info("replication").text("role") == "slave");
     in_sync(&replica, &primary);
     for server in [&primary, &replica] {

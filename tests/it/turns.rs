@@ -46,7 +46,7 @@ impl Crowd {
 
     /// Reads that many outcomes.
     #[track_caller]
-    fn hear(&mut self, count: usize) {
+    fn read_outcomes(&mut self, count: usize) {
         for _ in 0..count {
             let message = self.messages.read_soon(SOON).expect("a message comes");
             let message: Json = serde_json::from_slice(message.items()[2].bytes()).expect("messages are JSON");
@@ -85,7 +85,7 @@ fn a_new_request_waits_until_all_admissible_ones_are_granted() {
     assert!(replies[2].is_nil(), "{:?}", replies[2]);
     assert_eq!(replies[3].items()[1], Reply::Int(0), "it waits");
     assert_eq!((&replies[4], &replies[5].items()[2]), (&Reply::Int(0), &Reply::Int(2)), "holders go on as ever");
-    crowd.hear(MANY + 1);
+    crowd.read_outcomes(MANY + 1);
     let (newcomer, _) = crowd.granted.last().expect("all were granted");
     assert_eq!(newcomer, "newcomer");
     crowd.granted.pop();
@@ -101,7 +101,7 @@ fn the_rest_of_the_queue_is_granted_even_if_the_key_is_deleted() {
     assert_eq!(replies[1], Reply::Int(1));
     let left = replies[2].items().len();
     assert!(left > 0 && replies[3].is_nil(), "{:?}", replies[3]);
-    crowd.hear(MANY);
+    crowd.read_outcomes(MANY);
     crowd.assert_in_order(0..MANY);
     let held = holders(&mut crowd.client, "k");
     assert_eq!((held.len(), &*held[0]), (left, &*(MANY - left).to_string()), "those before it were deleted");
@@ -117,7 +117,7 @@ fn a_request_cancelled_or_disconnected_in_between_is_granted_nothing() {
     let lines = [RELEASE.to_owned(), format!("LOCK.CANCEL k {last}"), format!("CLIENT KILL ID {id}")];
     let replies = crowd.client.pipeline(&lines);
     assert_eq!(replies[1..], [Reply::Int(1), Reply::Int(1)]);
-    crowd.hear(MANY);
+    crowd.read_outcomes(MANY);
     crowd.assert_in_order(0..=next);
     assert_eq!(crowd.others, HashMap::from([(last.to_string(), "cancelled".to_owned())]));
     let mut client = crowd.server.client();
@@ -131,11 +131,11 @@ fn a_waiter_without_its_wrongtype_reply_yet_is_granted_the_key_once_it_is_free_a
     let set = crowd.client.run("SET k value");
     assert_eq!(set, Reply::ok());
     until("some were told", || {
-        crowd.hear(1);
+        crowd.read_outcomes(1);
         !crowd.others.is_empty()
     });
     crowd.client.run("DEL k");
-    crowd.hear(MANY - 1);
+    crowd.read_outcomes(MANY - 1);
     let told = crowd.others.len();
     assert!(crowd.others.values().all(|outcome| outcome == "wrongtype"), "{:?}", crowd.others.values().next());
     crowd.assert_in_order(told..MANY);
@@ -152,7 +152,7 @@ fn every_flushed_key_and_every_hold_of_a_closed_connection_is_handed_off_once() 
         crowd.wait(|n| format!("LOCK.ACQUIRE {n} {n}"));
         let end = if end == "FLUSHALL" { end.to_owned() } else { format!("{end} ID {id}") };
         assert!(!crowd.client.run(&end).is_error());
-        crowd.hear(MANY);
+        crowd.read_outcomes(MANY);
         let served: BTreeSet<&str> = crowd.granted.iter().map(|(owner, _)| &**owner).collect();
         assert_eq!((served.len(), crowd.granted.len()), (MANY, MANY), "each once; keys have no order among them");
         assert_eq!(crowd.client.run("DBSIZE"), Reply::Int(MANY as i64));
@@ -182,7 +182,7 @@ fn a_release_completes_thousands_with_coalesce_and_frees_the_lock_at_once() {
     assert_eq!(replies[..5], [Reply::Int(1), Reply::Array(vec![]), Reply::Int(0), Reply::Int(1), Reply::Int(1)]);
     assert!(replies[5].fence() > 0, "a newcomer finds it free");
     assert!(blocked.read_soon(SOON).expect("it is answered").fence() > 0, "the first without COALESCE is granted");
-    crowd.hear(MANY);
+    crowd.read_outcomes(MANY);
     crowd.others.remove("leaving");
     assert!(crowd.others.values().all(|outcome| outcome == "done"), "{:?}", crowd.others.values().next());
     assert!(crowd.others.len() >= last && crowd.granted.is_empty());
@@ -204,7 +204,7 @@ fn tens_of_thousands_of_keys_deleted_by_a_script_are_all_handed_off() {
     }
     let script = format!("for n = 0, {} do redis.call('DEL', n) end", KEYS - 1);
     assert!(crowd.client.cmd(&["EVAL", &script, "0"]).is_null());
-    crowd.hear(KEYS);
+    crowd.read_outcomes(KEYS);
     assert!(crowd.granted.iter().map(|(_, fence)| fence).is_sorted(), "fences are in the order of the grants");
     crowd.granted.sort_by_key(|(owner, _)| owner.parse::<usize>().expect("owners are numbers"));
     let owners: Vec<String> = crowd.granted.into_iter().map(|(owner, _)| owner).collect();

@@ -12,7 +12,7 @@ fn assert_the_second_has_it(server: &Server, client: &mut Client, first: Waiter,
     assert!(!replies.iter().any(Reply::is_error), "{replies:?}");
     c.granted("c");
     assert_eq!(holders(client, "k"), ["c"]);
-    until_gone(client, first.id);
+    until_exited(client, first.id);
     client.run("LOCK.RELEASE k c");
     assert_no_waiters(server, &["k"]);
     assert_eq!(client.run("EXISTS k"), Reply::Int(0));
@@ -64,7 +64,7 @@ fn earlier_holds_of_its_owner_stay() {
     let mut c = Waiter::park(&server, "RWLOCK.ACQUIRE k c READ PX 60000 BLOCK 0");
     multi(&mut client, &["RWLOCK.RELEASE k a READ", &format!("CLIENT KILL ID {}", b.id)]);
     c.granted("c");
-    until_gone(&mut client, b.id);
+    until_exited(&mut client, b.id);
     assert_eq!(holders(&mut client, "k"), ["b", "c"]);
     assert_eq!(client.run("RWLOCK.RELEASE k b WRITE"), Reply::Int(-1));
 }
@@ -79,7 +79,7 @@ fn an_owner_that_learned_of_the_grant_from_another_reply_keeps_it() {
         let [b, mut c] = line_up(&server, "k", ["b", "c"]);
         let replies = multi(&mut client, &["LOCK.RELEASE k a", told, &format!("CLIENT KILL ID {}", b.id)]);
         assert!(replies[1] == Reply::Int(1) || !replies[1].items().is_empty(), "{told}: {replies:?}");
-        until_gone(&mut client, b.id);
+        until_exited(&mut client, b.id);
         c.assert_silent_for(A_WHILE);
         assert_eq!(holders(&mut client, "k"), ["b"], "{told}");
     }
@@ -95,7 +95,7 @@ fn an_undelivered_grant_counts_for_no_command_before_its_hand_off() {
     let kill = format!("CLIENT KILL ID {}", b.id);
     let replies = client.pipeline(&["MULTI", "LOCK.RELEASE k a", &kill, "EXEC", "CLIENT PAUSE 60000 WRITE"]);
     assert_eq!(replies[4], Reply::ok());
-    until_gone(&mut client, b.id);
+    until_exited(&mut client, b.id);
     assert!(client.run("LOCK.HELD k b").is_null());
     assert_eq!(client.run("CLIENT UNPAUSE"), Reply::ok());
     c.granted("c");
@@ -114,7 +114,7 @@ fn an_unbound_grant_to_a_client_closed_in_the_same_iteration_stays() {
         let b = Waiter::park_over(b, &server, &format!("LOCK.ACQUIRE k b {LONG} BLOCK 0 {more}"));
         let [mut c] = line_up(&server, "k", ["c"]);
         multi(&mut client, &["LOCK.RELEASE k a", "ACL DELUSER u"]);
-        until_gone(&mut client, b.id);
+        until_exited(&mut client, b.id);
         if stays {
             c.assert_silent_for(A_WHILE);
             assert_eq!(holders(&mut client, "k"), ["b"]);
@@ -140,7 +140,7 @@ fn a_client_that_disconnects_after_delivery_keeps_the_lock() {
             true => client.send_line(&format!("CLIENT KILL ID {id}")),
         }
         let mut observer = server.client();
-        until_gone(&mut observer, id);
+        until_exited(&mut observer, id);
         assert_eq!(holders(&mut observer, "k"), ["b"], "killed: {is_killed}");
         c.assert_silent();
         client = server.client();

@@ -96,7 +96,7 @@ fn a_cluster_node_queried_alone_is_reported() {
     for line in ["ls", "ls --json", "log", "log --json", "graph", "graph --json", "graph --dot"] {
         let output = at(cluster.node(0), line);
         assert_eq!(output.status, 0, "{line}");
-        assert!(output.stderr.lines().any(|told| told == expected), "{line}: {}", output.stderr);
+        assert!(output.stderr.lines().any(|shown_text| shown_text == expected), "{line}: {}", output.stderr);
     }
     for line in ["top --once --interval 100ms", "top --once --interval 100ms --json"] {
         let output = at(cluster.node(0), line);

@@ -199,8 +199,8 @@ fn a_cluster_that_is_down_is_reported() {
     for line in ["ls", "graph", "top --once --interval 100ms"] {
         let output = broken.query(line);
         assert_eq!(output.status, 69, "{line}: {}", output.stderr);
-        let told = if line == "ls" { &output.stderr } else { &output.stdout };
-        assert!(told.contains(&down(0)) && told.contains(&down(2)), "{line}: {told}");
+        let shown_text = if line == "ls" { &output.stderr } else { &output.stdout };
+        assert!(shown_text.contains(&down(0)) && shown_text.contains(&down(2)), "{line}: {shown_text}");
         assert!(output.stderr.contains(&format!("not shown: {}", broken.address)), "{line}: {}", output.stderr);
     }
     let output = broken.query("graph");

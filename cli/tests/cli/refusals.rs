@@ -14,7 +14,7 @@ use crate::tool::{at, Output};
 const LINES: [&str; 3] = ["ls", "graph", "top --once --interval 100ms"];
 
 /// The part of the output meant for people: `ls` writes it to standard error, the others to standard output.
-fn told<'a>(line: &str, output: &'a Output) -> &'a str {
+fn reported<'a>(line: &str, output: &'a Output) -> &'a str {
     if line == "ls" {
         &output.stderr
     } else {
@@ -28,7 +28,7 @@ fn all_say(server: &Server, options: &str, expected: &str, code: &str) {
     for line in LINES {
         let output = at(server, &format!("{options} {line}"));
         assert_eq!(output.status, 0, "{line}: {}", output.stderr);
-        assert!(told(line, &output).contains(&expected), "{line}: {}\n{}", output.stdout, output.stderr);
+        assert!(reported(line, &output).contains(&expected), "{line}: {}\n{}", output.stdout, output.stderr);
     }
     for line in &LINES[1..] {
         let json = at(server, &format!("{options} {line} --json")).json();
@@ -40,9 +40,9 @@ fn all_say(server: &Server, options: &str, expected: &str, code: &str) {
 fn none_says(server: &Server) {
     for line in LINES {
         let output = at(server, line);
-        let told = told(line, &output);
+        let reported = reported(line, &output);
         let words = ["grants nothing", "rejects new", "held back"];
-        assert!(!words.iter().any(|word| told.contains(word)), "{line}: {told}");
+        assert!(!words.iter().any(|word| reported.contains(word)), "{line}: {reported}");
     }
     assert_eq!(at(server, "graph --json").json()["servers"][0]["refusals"], json!([]));
 }

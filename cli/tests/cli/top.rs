@@ -219,11 +219,11 @@ fn problems_are_shown_in_full_sentences_in_a_narrow_terminal() {
     let mut server = Server::builder().config("maxmemory 100mb").config("maxmemory-policy allkeys-lru").start();
     let mut screen = start(&server);
     screen.resize(24, 40);
-    let told = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let shown_text = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let evicts = format!("127.0.0.1:{} may evict locks: its maxmemory-policy should be noeviction", server.port());
-    screen.until("the warning", |text| told(text).contains(&evicts));
+    screen.until("the warning", |text| shown_text(text).contains(&evicts));
     server.kill();
-    screen.until("the problem", |text| told(text).contains("(os error 111); retrying. Data shown: "));
+    screen.until("the problem", |text| shown_text(text).contains("(os error 111); retrying. Data shown: "));
 }
 
 #[test]
@@ -320,13 +320,13 @@ fn once_as_json_has_the_fields_of_lock_top_and_of_info() {
     let info = server.info("lock");
     for (field, value) in counters.as_object().expect("an object") {
         if !["server", "role", "refusals"].contains(&field.as_str()) {
-            let told = info.text(&format!("lock_{field}"));
+            let shown_text = info.text(&format!("lock_{field}"));
             assert!(
-                value.as_u64().map_or(value == told, |number| field.ends_with("_ms")
-                    || number.to_string() == told
+                value.as_u64().map_or(value == shown_text, |number| field.ends_with("_ms")
+                    || number.to_string() == shown_text
                     || field.contains("_ms_")
                     || field.ends_with("_us")),
-                "{field}: {value} {told}"
+                "{field}: {value} {shown_text}"
             );
         }
     }

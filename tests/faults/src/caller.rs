@@ -13,7 +13,7 @@ use crate::history::{Action, Operation, Outcome, Recorder};
 use crate::lock::{Lock, Mode};
 
 /// How long a client waits for a reply beyond the time that it asked the server to wait, and for a connection.
-const PATIENCE: Duration = Duration::from_secs(2);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The addresses for requests, which change with a failover.
 pub trait Route: Send + Sync {
@@ -43,7 +43,7 @@ pub struct Caller {
     number: usize,
     recorder: Recorder,
     route: Arc<dyn Route>,
-    patience: Duration,
+    reply_timeout: Duration,
     wait: Option<Wait>,
     connection: Option<(SocketAddr, Client)>,
     redirect: Option<Redirect>,
@@ -60,12 +60,12 @@ enum Redirect {
 
 impl Caller {
     pub fn new(number: usize, recorder: Recorder, route: Arc<dyn Route>) -> Caller {
-        Caller { number, recorder, route, patience: PATIENCE, wait: None, connection: None, redirect: None }
+        Caller { number, recorder, route, reply_timeout: REPLY_TIMEOUT, wait: None, connection: None, redirect: None }
     }
 
     /// How long it waits for replies beyond the time that it asked the server to wait.
-    pub fn patience(mut self, patience: Duration) -> Caller {
-        self.patience = patience;
+    pub fn reply_timeout(mut self, reply_timeout: Duration) -> Caller {
+        self.reply_timeout = reply_timeout;
         self
     }
 
@@ -99,8 +99,8 @@ impl Caller {
         if let Some(block) = block {
             request.extend(["BLOCK".into(), block.as_millis().to_string()]);
         }
-        let patience = self.patience + block.unwrap_or_default();
-        self.call(lock, owner, Action::Acquire { mode, lease, block }, &request, patience, |reply| match reply {
+        let reply_timeout = self.reply_timeout + block.unwrap_or_default();
+        self.call(lock, owner, Action::Acquire { mode, lease, block }, &request, reply_timeout, |reply| match reply {
             nil if nil.is_null() => Outcome::NotGranted,
             grant => Outcome::Granted { fence: grant.fence() },
         })
@@ -110,7 +110,7 @@ impl Caller {
     pub fn renew(&mut self, lock: &Lock, owner: &str, mode: Mode, lease: Duration) -> Outcome {
         let mut request = mode.renew(&lock.key, owner);
         request.extend(["PX".into(), lease.as_millis().to_string()]);
-        self.call(lock, owner, Action::Renew { mode, lease }, &request, self.patience, |reply| match reply.int() {
+        self.call(lock, owner, Action::Renew { mode, lease }, &request, self.reply_timeout, |reply| match reply.int() {
             1 => Outcome::Done,
             _ => Outcome::NotHeld,
         })
@@ -118,7 +118,7 @@ impl Caller {
 
     pub fn release(&mut self, lock: &Lock, owner: &str, mode: Mode) -> Outcome {
         let request = mode.release(&lock.key, owner);
-        self.call(lock, owner, Action::Release { mode }, &request, self.patience, |reply| {
+        self.call(lock, owner, Action::Release { mode }, &request, self.reply_timeout, |reply| {
             match reply.int() == mode.released() {
                 true => Outcome::Done,
                 false => Outcome::NotHeld,
@@ -129,7 +129,7 @@ impl Caller {
     /// Writes the lock's register as its holder: `LOCK.EXEC … SET`.
     pub fn write(&mut self, lock: &Lock, owner: &str, value: u64) -> Outcome {
         let request = ["LOCK.EXEC", &lock.key, owner, "SET", &lock.register(), &value.to_string()].map(String::from);
-        self.call(lock, owner, Action::Write { value }, &request, self.patience, |reply| {
+        self.call(lock, owner, Action::Write { value }, &request, self.reply_timeout, |reply| {
             assert_eq!(*reply, Reply::ok(), "{request:?}");
             Outcome::Done
         })
@@ -138,7 +138,7 @@ impl Caller {
     /// Reads the lock's register as its holder: `LOCK.EXEC … GET`.
     pub fn read(&mut self, lock: &Lock, owner: &str) -> Outcome {
         let request = ["LOCK.EXEC", &lock.key, owner, "GET", &lock.register()].map(String::from);
-        self.call(lock, owner, Action::Read, &request, self.patience, |reply| match reply.is_null() {
+        self.call(lock, owner, Action::Read, &request, self.reply_timeout, |reply| match reply.is_null() {
             true => Outcome::Value(None),
             false => Outcome::Value(Some(reply.text().parse().expect("a register holds a number"))),
         })
@@ -166,7 +166,7 @@ impl Caller {
         owner: &str,
         action: Action,
         request: &[String],
-        patience: Duration,
+        reply_timeout: Duration,
         read: impl FnOnce(&Reply) -> Outcome,
     ) -> Outcome {
         let (recorder, wait) = (self.recorder.clone(), self.wait);
@@ -179,7 +179,7 @@ impl Caller {
             }
         };
         let invoked = recorder.now();
-        let outcome = match exchange(client, request, &action, patience, wait, read) {
+        let outcome = match exchange(client, request, &action, reply_timeout, wait, read) {
             Ok(Outcome::Refused(error)) => self.refused(error, &lock.key),
             Ok(outcome) => outcome,
             Err(error) => {
@@ -238,11 +238,11 @@ impl Caller {
         }
         let connection = match self.connection.take() {
             Some(connection) if connection.0 == address => connection,
-            _ => (address, self.route.connect(address, self.patience)?),
+            _ => (address, self.route.connect(address, self.reply_timeout)?),
         };
         let (_, client) = self.connection.insert(connection);
         if is_asking {
-            client.try_cmd_within(&["ASKING"], self.patience)?;
+            client.try_cmd_within(&["ASKING"], self.reply_timeout)?;
         }
         Ok(client)
     }
@@ -253,11 +253,11 @@ fn exchange(
     client: &mut Client,
     request: &[String],
     action: &Action,
-    patience: Duration,
+    reply_timeout: Duration,
     wait: Option<Wait>,
     read: impl FnOnce(&Reply) -> Outcome,
 ) -> io::Result<Outcome> {
-    let reply = client.try_cmd_within(request, patience)?;
+    let reply = client.try_cmd_within(request, reply_timeout)?;
     if let Reply::Error(error) = reply {
         return Ok(Outcome::Refused(error));
     }
@@ -270,15 +270,15 @@ fn exchange(
         _ => false,
     };
     match wait {
-        Some(wait) if rests_on_a_write && !wait.is_met(client, patience)? => Ok(Outcome::Unknown),
+        Some(wait) if rests_on_a_write && !wait.is_met(client, reply_timeout)? => Ok(Outcome::Unknown),
         _ => Ok(outcome),
     }
 }
 
 impl Wait {
-    fn is_met(self, client: &mut Client, patience: Duration) -> io::Result<bool> {
+    fn is_met(self, client: &mut Client, reply_timeout: Duration) -> io::Result<bool> {
         let request = ["WAIT".into(), self.replicas.to_string(), self.limit.as_millis().to_string()];
-        match client.try_cmd_within(&request, patience + self.limit)? {
+        match client.try_cmd_within(&request, reply_timeout + self.limit)? {
             Reply::Int(replicas) => Ok(usize::try_from(replicas).is_ok_and(|replicas| replicas >= self.replicas)),
             // It has become a replica.
             _ => Ok(false),

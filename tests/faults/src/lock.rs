@@ -106,7 +106,7 @@ impl Mode {
     }
 
     pub fn renew(self, key: &str, owner: &str) -> Vec<String> {
-        let command = format!("{}.RENEW", self.family());
+        let command = format!("{}.RENEW", self.prefix());
         match self {
             Mode::Both => words(&[&command, "2", key, &companion(key), owner]),
             Mode::Adopted => words(&["EVAL", COMPARE_AND_EXPIRE, "1", key, owner]),
@@ -116,7 +116,7 @@ impl Mode {
 
     /// Releases everything that this owner holds in this mode.
     pub fn release(self, key: &str, owner: &str) -> Vec<String> {
-        let command = format!("{}.RELEASE", self.family());
+        let command = format!("{}.RELEASE", self.prefix());
         match self {
             Mode::Mutex => words(&[&command, key, owner]),
             Mode::Reentrant | Mode::Permit { .. } => words(&[&command, key, owner, "HOLDS", "0"]),
@@ -136,7 +136,7 @@ impl Mode {
         }
     }
 
-    fn family(self) -> &'static str {
+    fn prefix(self) -> &'static str {
         match self {
             Mode::Mutex | Mode::Adopted => "LOCK",
             Mode::Reentrant => "RLOCK",

@@ -15,7 +15,7 @@ use crate::lock::Lock;
 const TICK: Duration = Duration::from_millis(5);
 
 /// How long to wait for a reply, because a server may be paused.
-const PATIENCE: Duration = Duration::from_millis(100);
+const REPLY_TIMEOUT: Duration = Duration::from_millis(100);
 
 pub struct Observer {
     stopping: Arc<AtomicBool>,
@@ -88,10 +88,10 @@ impl Watch {
 fn look(client: Option<Client>, recorder: &Recorder, key: &str, route: &dyn Route) -> Option<Client> {
     let mut client = match client {
         Some(client) => client,
-        None => Client::try_connect_to(route.address(key), PATIENCE).ok()?,
+        None => Client::try_connect_to(route.address(key), REPLY_TIMEOUT).ok()?,
     };
     let invoked = recorder.now();
-    let reply = client.try_cmd_within(&["LOCK.WAITERS", key, "COUNT", "0"], PATIENCE).ok()?;
+    let reply = client.try_cmd_within(&["LOCK.WAITERS", key, "COUNT", "0"], REPLY_TIMEOUT).ok()?;
     if let Reply::Array(waiters) = &reply {
         let waiters = waiters.iter().map(|waiter| waiter.get("owner").text().to_string()).collect();
         recorder.record_look(Look { key: key.into(), invoked, returned: recorder.now(), waiters });

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn assert_comes(to: &mut TcpStream, bytes: &[u8]) {
+    fn assert_arrives(to: &mut TcpStream, bytes: &[u8]) {
         let mut received = vec![0; bytes.len()];
         to.set_read_timeout(Some(support::LIMIT)).expect("a time");
         to.read_exact(&mut received).expect("the bytes come");
@@ -249,10 +249,10 @@ mod tests {
         client.write_all(b"first ").expect("it is written");
         assert_silent(&mut server);
         server.write_all(b"other way").expect("it is written");
-        assert_comes(&mut client, b"other way");
+        assert_arrives(&mut client, b"other way");
         client.write_all(b"second").expect("it is written");
         proxy.heal();
-        assert_comes(&mut server, b"first second");
+        assert_arrives(&mut server, b"first second");
     }
 
     #[test]
@@ -281,7 +281,7 @@ mod tests {
         proxy.heal();
         let (mut client, mut server) = connect(&proxy, &listener);
         client.write_all(b"new").expect("it is written");
-        assert_comes(&mut server, b"new");
+        assert_arrives(&mut server, b"new");
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub const NAME: &str = "locks";
 const ATTEMPTS: usize = 20;
 
 /// How long a client waits for one Sentinel before asking the next.
-const PATIENCE: Duration = Duration::from_millis(500);
+const REPLY_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How often clients ask for the primary.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
@@ -145,7 +145,7 @@ fn ask(sentinels: &[u16]) -> io::Result<SocketAddr> {
 fn primary_of(sentinel: u16) -> io::Result<SocketAddr> {
     let mut client = Client::try_connect(sentinel)?;
     client.send_line(&format!("SENTINEL GET-MASTER-ADDR-BY-NAME {NAME}"));
-    let address = match client.try_read(PATIENCE)? {
+    let address = match client.try_read(REPLY_TIMEOUT)? {
         Reply::Array(parts) => parts.iter().map(Reply::text).collect::<Vec<_>>().join(":"),
         other => return Err(io::Error::other(format!("{other:?}"))),
     };

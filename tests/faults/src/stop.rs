@@ -16,7 +16,7 @@ impl Stopped {
     pub fn stop(pid: u32) -> Stopped {
         assert!(signal(pid, "-STOP"), "there is no process {pid}");
         let stopped = Stopped { pid };
-        until(&format!("{pid} stands still"), || stands_still(pid));
+        until(&format!("{pid} stands still"), || is_stopped(pid));
         stopped
     }
 
@@ -36,7 +36,7 @@ fn signal(pid: u32, name: &str) -> bool {
 }
 
 /// See proc_pid_stat(5). Without /proc, assumes that the signal has arrived.
-fn stands_still(pid: u32) -> bool {
+fn is_stopped(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|fields| fields.trim_start().starts_with('T')))
         || !fs::exists("/proc/self/stat").unwrap_or(false)

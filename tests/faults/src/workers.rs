@@ -31,7 +31,7 @@ pub struct Plan {
     /// The longest time that a lock is held between two requests.
     pub hold: Duration,
     /// How much longer than `block` it waits for a reply.
-    pub patience: Duration,
+    pub reply_timeout: Duration,
     /// What must confirm a worker's writes in addition to the reply. None: the reply is enough.
     pub wait: Option<Wait>,
     /// In one of this many rounds the client dies while holding, and the lock expires. 0: never.
@@ -55,7 +55,7 @@ impl Plan {
             lease: Duration::from_secs(2),
             block: Duration::from_millis(200),
             hold: Duration::from_millis(10),
-            patience: Duration::from_secs(2),
+            reply_timeout: Duration::from_secs(2),
             wait: None,
             die_one_in: 0,
             seed: 1,
@@ -88,7 +88,9 @@ impl Workers {
         let guarded = Arc::new(Guarded::default());
         let threads = (0..plan.workers).map(|number| {
             let worker = Worker {
-                caller: Caller::new(number, recorder.clone(), route(number)).patience(plan.patience).wait(plan.wait),
+                caller: Caller::new(number, recorder.clone(), route(number))
+                    .reply_timeout(plan.reply_timeout)
+                    .wait(plan.wait),
                 rng: Rng::with_seed(plan.seed.wrapping_mul(7919).wrapping_add(number as u64)),
                 plan: plan.clone(),
                 guarded: guarded.clone(),
@@ -155,12 +157,12 @@ struct Held<'a> {
 
 impl Worker {
     fn run(mut self) {
-        let mut turn = 0;
+        let mut iteration = 0;
         while !self.is_stopping() {
-            turn += 1;
+            iteration += 1;
             let lock = self.rng.pick(&self.plan.locks).clone();
             let mode = *self.rng.pick(&lock.kind.modes());
-            let owner = format!("{}-{turn}", self.caller.number());
+            let owner = format!("{}-{iteration}", self.caller.number());
             if let Some((fence, deadline)) = self.acquire(&lock, &owner, mode) {
                 self.hold(Held { lock: &lock, owner: &owner, mode, fence, deadline });
                 match self.plan.die_one_in {
@@ -203,14 +205,14 @@ impl Worker {
                 (0, _) => self.renew(&mut held),
                 (1, mode) if mode.is_exclusive() => {
                     let value = self.next_value();
-                    self.until_told(&held, |caller| caller.write(held.lock, held.owner, value))
+                    self.retry_until_reply(&held, |caller| caller.write(held.lock, held.owner, value))
                 }
                 (2, mode) if mode.is_exclusive() => {
                     let value = self.next_value();
                     let Held { lock, owner, fence, .. } = held;
                     self.caller.write_by_fence(&self.guarded, lock, owner, fence, value) == Outcome::Done
                 }
-                _ => self.until_told(&held, |caller| caller.read(held.lock, held.owner)),
+                _ => self.retry_until_reply(&held, |caller| caller.read(held.lock, held.owner)),
             };
             if !still_holds {
                 return;
@@ -233,7 +235,7 @@ impl Worker {
 
     /// Sends requests until the server replies or the lease has expired by this worker's clock. Returns whether it
     /// still holds the lock.
-    fn until_told(&mut self, held: &Held, mut ask: impl FnMut(&mut Caller) -> Outcome) -> bool {
+    fn retry_until_reply(&mut self, held: &Held, mut ask: impl FnMut(&mut Caller) -> Outcome) -> bool {
         while self.caller.recorder().now() < held.deadline {
             match ask(&mut self.caller) {
                 Outcome::Done | Outcome::Value(_) => return true,

@@ -5,7 +5,7 @@ use crate::info::field;
 use crate::support::cluster::single_node_of;
 use crate::support::skip::skip;
 use crate::support::until;
-use crate::support::waiting::{hold, let_pass, Waiter};
+use crate::support::waiting::{hold, let_time_pass, Waiter};
 use std::time::Duration;
 
 /// The number of command filters, as shown by INFO modules.
@@ -137,7 +137,7 @@ fn the_log_shows_a_long_hold_ended_by_del() {
     let server = Server::builder().config("lock.adopt lock:*").config("lock.log-hold 20").start();
     let mut client = server.client();
     assert!(set_nx(&mut client, "lock:k", "a"));
-    let_pass(Duration::from_millis(30));
+    let_time_pass(Duration::from_millis(30));
     assert!(compare_and_delete(&mut client, "lock:k", "a"));
     until("it is in the log", || client.run("LOCK.LOG LEN").int() == 1);
     let log = client.run("LOCK.LOG GET");
@@ -233,11 +233,11 @@ fn client_side_caching_is_notified_of_grants_and_ends() {
     cache.run("CLIENT TRACKING ON");
     assert!(is_null(&cache.run("GET lock:k")));
     assert!(set_nx(&mut client, "lock:k", "a"));
-    let heard = |cache: &mut Client| cache.next_push(crate::support::LIMIT).is_some();
-    assert!(heard(&mut cache), "the grant");
+    let is_notified = |cache: &mut Client| cache.next_push(crate::support::LIMIT).is_some();
+    assert!(is_notified(&mut cache), "the grant");
     assert_eq!(cache.run("GET lock:k"), Reply::bulk("a"));
     client.run("DEL lock:k");
-    assert!(heard(&mut cache), "the end");
+    assert!(is_notified(&mut cache), "the end");
 }
 
 /// Redisson's waiters subscribe to the channel of their lock; in a cluster they use SSUBSCRIBE.

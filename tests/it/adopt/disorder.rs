@@ -6,7 +6,7 @@
 use super::*;
 use crate::support::io_threads::with_io_threads;
 use crate::support::stored::rewrite_aof;
-use crate::support::waiting::until_gone;
+use crate::support::waiting::until_exited;
 use crate::support::{in_sync, until, Rng};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -37,7 +37,7 @@ struct Player<'s> {
     client: Client,
     number: u64,
     rng: Rng,
-    turn: u64,
+    iteration: u64,
 }
 
 impl Player<'_> {
@@ -49,7 +49,7 @@ impl Player<'_> {
         let id = self.client.id();
         self.client.send(words);
         self.client = if self.number % 2 == 0 { self.server.client() } else { self.server.client3() };
-        until_gone(&mut self.client, id);
+        until_exited(&mut self.client, id);
         None
     }
 
@@ -60,9 +60,9 @@ impl Player<'_> {
 
     /// Tries to acquire one of the locks, or both, in a random way.
     fn take(&mut self) -> Option<Held> {
-        self.turn += 1;
+        self.iteration += 1;
         let way = self.rng.below(16);
-        let token = format!("p{}-{}-{way}", self.number, self.turn);
+        let token = format!("p{}-{}-{way}", self.number, self.iteration);
         let (key, t) = (*self.rng.pick(&KEYS), token.as_str());
         let [k, l] = KEYS;
         let later = "99999999999999";
@@ -141,7 +141,7 @@ impl Player<'_> {
     }
 
     /// Ends the hold with one of the commands that a holder may use. Each of them must find the lock still held.
-    fn give_back(&mut self, held: Held) {
+    fn release(&mut self, held: Held) {
         let (token, both) = (held.token.as_str(), held.keys.len() == 2);
         // These commands neither release nor take over a native hold.
         if both && !held.is_native && self.rng.below(2) == 0 {
@@ -211,12 +211,12 @@ fn play(server: &mut Server, replica: &Server, seconds: u64) {
                 let client = if number % 2 == 0 { shared.client() } else { shared.client3() };
                 scope.spawn(move || {
                     let rng = Rng::with_seed(seed.wrapping_add(number));
-                    let mut player = Player { server: shared, client, number, rng, turn: 0 };
+                    let mut player = Player { server: shared, client, number, rng, iteration: 0 };
                     let mut held = 0;
                     while Instant::now() < end {
                         if let Some(taken) = player.take() {
                             player.work(&taken);
-                            player.give_back(taken);
+                            player.release(taken);
                             held += 1;
                         }
                     }

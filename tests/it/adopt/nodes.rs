@@ -1,7 +1,7 @@
 //! Clusters and I/O threads.
 
 use super::*;
-use crate::reshard::{assert_sent_away, Cluster};
+use crate::reshard::{assert_redirected, Cluster};
 use crate::support::cluster::*;
 use crate::support::io_threads::*;
 use crate::support::waiting::Waiter;
@@ -61,7 +61,7 @@ fn adopted_locks_and_their_waiters_follow_a_moving_slot() {
     cluster.migrate("lock:{k}");
     assert!(source.run("SET lock:{k} c NX").error().starts_with("ASK "));
     cluster.finish_to_move("{k}");
-    assert_sent_away(&waiter.only_reply());
+    assert_redirected(&waiter.only_reply());
     for (key, token) in [("lock:{k}", "a"), ("lock:{k}new", "c")] {
         assert_eq!(type_of(&mut target, key), "redislock", "{key}");
         assert!(compare_and_delete(&mut target, key, token), "{key}");
@@ -119,7 +119,7 @@ impl Follower {
     }
 
     /// Releases it in one of the ways. No other client can have taken it.
-    fn give_back(&mut self, way: usize, is_native: bool, key: &str, token: &str) {
+    fn release(&mut self, way: usize, is_native: bool, key: &str, token: &str) {
         if is_native && way < 2 {
             assert_eq!(self.ask(&["DEL", key]), Reply::Int(0), "{token}");
             assert!(self.ask(&["GETDEL", key]).is_null(), "{token}");
@@ -143,23 +143,23 @@ fn while_slots_move_no_two_clients_hold_an_adopted_lock() {
     let seed = Rng::new(461).seed();
     eprintln!("LOCK_TEST_SEED={seed}");
     let (inside, held, mut moves) = ([const { AtomicU32::new(0) }; 2], AtomicU32::new(0), 0);
-    let turns = [const { AtomicU32::new(0) }; 6];
+    let iterations = [const { AtomicU32::new(0) }; 6];
     let end = Instant::now() + Duration::from_secs(2);
     thread::scope(|scope| {
-        for (number, turns) in turns.iter().enumerate() {
+        for (number, iterations) in iterations.iter().enumerate() {
             let mut client = Follower { nodes: [cluster.source.client(), cluster.target.client()], node: 0 };
             let (inside, held) = (&inside, &held);
             scope.spawn(move || {
                 let mut rng = Rng::with_seed(seed.wrapping_add(number as u64));
                 while Instant::now() < end {
-                    let turn = turns.fetch_add(1, Ordering::SeqCst);
-                    let (which, token) = (rng.below(KEYS.len()), format!("c{number}-{turn}"));
+                    let iteration = iterations.fetch_add(1, Ordering::SeqCst);
+                    let (which, token) = (rng.below(KEYS.len()), format!("c{number}-{iteration}"));
                     let way = rng.below(8);
                     if client.take(way, KEYS[which], &token) {
                         assert_eq!(inside[which].fetch_add(1, Ordering::SeqCst), 0, "{token} is not alone");
                         thread::sleep(Duration::from_micros(rng.below(2_000) as u64));
                         assert_eq!(inside[which].fetch_sub(1, Ordering::SeqCst), 1, "{token} is not alone");
-                        client.give_back(rng.below(6), way >= 5, KEYS[which], &token);
+                        client.release(rng.below(6), way >= 5, KEYS[which], &token);
                         held.fetch_add(1, Ordering::Relaxed);
                     }
                 }
@@ -171,10 +171,11 @@ fn while_slots_move_no_two_clients_hold_an_adopted_lock() {
             nodes.reverse();
             moves += 1;
             // An ASK that a client got earlier must not send it to a node that imports the slot a second time.
-            let before = turns.each_ref().map(|turns| turns.load(Ordering::SeqCst));
-            let have_gone_on =
-                || turns.iter().zip(before).all(|(turns, before)| turns.load(Ordering::SeqCst) > before + 1);
-            while !have_gone_on() && Instant::now() < end {
+            let before = iterations.each_ref().map(|iterations| iterations.load(Ordering::SeqCst));
+            let have_continued = || {
+                iterations.iter().zip(before).all(|(iterations, before)| iterations.load(Ordering::SeqCst) > before + 1)
+            };
+            while !have_continued() && Instant::now() < end {
                 thread::sleep(Duration::from_millis(1));
             }
         }

@@ -50,7 +50,7 @@ const TAKE_OVER: &[Attempt] = &[
 ];
 
 /// Releases that do not compare the token, after the lease of the library's own hold has expired.
-const LATE_RELEASES: &[Attempt] = &[
+const LATE_RELEASES_WITHOUT_TOKEN: &[Attempt] = &[
     Attempt { library: "celery-once, rq, npm redis-lock", lines: &[("DEL lock:k", Integer(0))] },
     Attempt {
         library: "huey, cache.add of Django and Laravel",
@@ -61,7 +61,7 @@ const LATE_RELEASES: &[Attempt] = &[
 ];
 
 #[track_caller]
-fn assert_answers(library: &str, line: &str, answer: &Answer, reply: &Reply) {
+fn assert_replies(library: &str, line: &str, answer: &Answer, reply: &Reply) {
     let is_as_expected = match answer {
         Integer(expected) => *reply == Reply::Int(*expected),
         Nil => is_null(reply),
@@ -83,7 +83,7 @@ fn assert_is_protected(attempts: &[Attempt]) {
         native.run("LOCK.LOG RESET");
         for (line, answer) in *lines {
             let reply = old.run(line);
-            assert_answers(library, line, answer, &reply);
+            assert_replies(library, line, answer, &reply);
         }
         let held = native.run("LOCK.HELD lock:k native");
         assert_eq!(held.items()[0].int(), fence, "{library}: it is held as before");
@@ -105,7 +105,7 @@ fn a_library_that_uses_timestamps_does_not_replace_a_native_hold() {
 
 #[test]
 fn a_late_release_without_comparing_the_token_releases_no_native_hold() {
-    assert_is_protected(LATE_RELEASES);
+    assert_is_protected(LATE_RELEASES_WITHOUT_TOKEN);
 }
 
 /// Among themselves, clients of one library behave as before.

@@ -17,14 +17,14 @@ struct Player {
     client: Client,
     name: String,
     rng: Rng,
-    turn: u32,
+    iteration: u32,
 }
 
 impl Player {
     /// Tries to acquire the lock `lock:k` in one of the ways of old and native clients.
     fn take_mutex(&mut self) -> Option<Held> {
-        self.turn += 1;
-        let token = format!("{}-{}", self.name, self.turn);
+        self.iteration += 1;
+        let token = format!("{}-{}", self.name, self.iteration);
         let line = match self.rng.below(7) {
             0 => format!("SET lock:k {token} NX PX 60000"),
             1 => format!("SET lock:k {token} NX EX 60"),
@@ -46,8 +46,8 @@ impl Player {
 
     /// The same for `h:k`, which keeps its count in a hash.
     fn take_reentrant(&mut self) -> Option<Held> {
-        self.turn += 1;
-        let owner = format!("{}-{}", self.name, self.turn);
+        self.iteration += 1;
+        let owner = format!("{}-{}", self.name, self.iteration);
         let script = "if redis.call('exists', KEYS[1]) == 0 then redis.call('hincrby', KEYS[1], ARGV[1], 1) \
                       redis.call('pexpire', KEYS[1], 60000) return 1 end return 0";
         let reply = match self.rng.below(2) {
@@ -73,7 +73,7 @@ impl Player {
     }
 
     /// Releases it in one of the ways.
-    fn give_back(&mut self, held: Held) {
+    fn release(&mut self, held: Held) {
         match held {
             Held::Mutex(token) => match self.rng.below(5) {
                 0 => assert!(compare_and_delete(&mut self.client, "lock:k", &token)),
@@ -124,7 +124,7 @@ fn old_and_native_clients_never_hold_a_lock_at_the_same_time() {
                 let client = server.client();
                 scope.spawn(move || {
                     let rng = Rng::with_seed(seed.wrapping_add(number));
-                    let mut player = Player { client, name: format!("p{number}"), rng, turn: 0 };
+                    let mut player = Player { client, name: format!("p{number}"), rng, iteration: 0 };
                     while Instant::now() < end {
                         let (held, inside) = match player.rng.below(3) {
                             0 => (player.take_reentrant(), "inside:h"),
@@ -132,7 +132,7 @@ fn old_and_native_clients_never_hold_a_lock_at_the_same_time() {
                         };
                         if let Some(held) = held {
                             player.work(inside);
-                            player.give_back(held);
+                            player.release(held);
                         }
                     }
                 });

@@ -1,7 +1,7 @@
 //! LOCK.INFO and LOCK.LOG show the connection that was granted an adopted lock.
 
 use super::*;
-use crate::support::waiting::{hold, let_pass, Waiter};
+use crate::support::waiting::{hold, let_time_pass, Waiter};
 use crate::support::{each_protocol, until};
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn the_holder_of_an_adopted_lock_is_shown_with_address_and_name() {
         // The operator looks for a client that has crashed.
         let id = client.id();
         drop(client);
-        crate::support::waiting::until_gone(&mut operator, id);
+        crate::support::waiting::until_exited(&mut operator, id);
         assert_eq!(granted_to(&mut operator, key), expected, "{line}");
     }
     let mut other = named(&server, "other");
@@ -93,7 +93,7 @@ fn the_log_names_the_connection_that_was_granted_an_adopted_lock() {
     };
     // A script releases; the server does not reveal which connection runs it.
     assert!(set_nx(&mut worker, "lock:k", "a"));
-    let_pass(Duration::from_millis(3));
+    let_time_pass(Duration::from_millis(3));
     assert!(compare_and_delete(&mut worker, "lock:k", "a"));
     let entry = newest(&mut operator, "hold");
     assert_eq!((entry.get("client").int(), entry.get("addr").text()), (id, worker.address().as_str()), "{entry:?}");

@@ -18,11 +18,11 @@ fn work(client: &mut Client, holder: &str) {
 /// Polls with SET NX, and releases with compare-and-delete. Returns how often it held the lock.
 fn poller(mut client: Client, name: &str, is_over: &AtomicBool) -> u32 {
     let mut held = 0;
-    for turn in 0.. {
+    for iteration in 0.. {
         if is_over.load(Ordering::Relaxed) {
             break;
         }
-        let token = format!("{name}-{turn}");
+        let token = format!("{name}-{iteration}");
         if !set_nx(&mut client, KEY, &token) {
             thread::yield_now();
             continue;
@@ -36,11 +36,11 @@ fn poller(mut client: Client, name: &str, is_over: &AtomicBool) -> u32 {
 /// Waits in the queue; a string under the key is not a lock that it can acquire. Returns how often it held the lock.
 fn native(mut client: Client, name: &str, is_over: &AtomicBool) -> u32 {
     let mut held = 0;
-    for turn in 0.. {
+    for iteration in 0.. {
         if is_over.load(Ordering::Relaxed) {
             break;
         }
-        let token = format!("{name}-{turn}");
+        let token = format!("{name}-{iteration}");
         let reply = client.run(&format!("LOCK.ACQUIRE {KEY} {token} PX 60000 BLOCK 100"));
         if reply.is_nil() || reply.is_error() {
             assert!(reply.is_nil() || reply.error().starts_with("WRONGTYPE "), "{reply:?}");
@@ -137,11 +137,11 @@ fn a_killed_holder_is_succeeded_when_its_lease_expires() {
 }
 
 /// What an application without locks does with one key of each type; returns whether all of it worked.
-fn application(client: &mut Client, turn: u32) -> bool {
-    let text = format!("v{turn}");
+fn application(client: &mut Client, iteration: u32) -> bool {
+    let text = format!("v{iteration}");
     let lines = [
         "INCR counter".into(),
-        format!("SET reset {turn}"),
+        format!("SET reset {iteration}"),
         "INCR reset".into(),
         "GETSET window 0".into(),
         "INCRBY window 3".into(),
@@ -151,14 +151,14 @@ fn application(client: &mut Client, turn: u32) -> bool {
         format!("APPEND cached {text}"),
         format!("MSET one {text} other {text}"),
         "GETRANGE one 0 0".into(),
-        format!("HSET session user {text} visits {turn}"),
+        format!("HSET session user {text} visits {iteration}"),
         "HINCRBY session visits 1".into(),
         "HGETALL session".into(),
         "LPUSH list x".into(),
         "LTRIM list 0 9".into(),
-        format!("SET fresh{turn} {text}"),
-        format!("APPEND fresh{turn} {text}"),
-        format!("DEL fresh{turn}"),
+        format!("SET fresh{iteration} {text}"),
+        format!("APPEND fresh{iteration} {text}"),
+        format!("DEL fresh{iteration}"),
         format!("SET flag {text} NX PX 600000"),
     ];
     let replies: Vec<_> = lines.iter().map(|line: &String| client.run(line)).collect();
@@ -178,11 +178,11 @@ fn an_application_whose_keys_were_adopted_by_mistake_works_again() {
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut client = server.client();
-            for turn in 1.. {
+            for iteration in 1.. {
                 if is_over.load(Ordering::Relaxed) {
                     break;
                 }
-                failures.fetch_add(u32::from(!application(&mut client, turn)), Ordering::Relaxed);
+                failures.fetch_add(u32::from(!application(&mut client, iteration)), Ordering::Relaxed);
             }
         });
         assert_eq!(client.run("CONFIG SET lock.adopt *"), Reply::ok());
@@ -207,8 +207,8 @@ fn an_application_whose_keys_were_adopted_by_mistake_works_again() {
             break;
         }
     }
-    for turn in [1_000_000, 1_000_001] {
-        assert!(application(&mut client, turn), "afterwards");
+    for iteration in [1_000_000, 1_000_001] {
+        assert!(application(&mut client, iteration), "afterwards");
     }
     assert!(client.run("LOCK.HELD native t").items()[0].int() > 0);
     assert_eq!(client.run("LOCK.SCAN 0 COUNT 1000").items()[1].items().len(), 1, "only the native lock is left");

@@ -3,7 +3,7 @@
 use super::*;
 use crate::info::field;
 use crate::support::until;
-use crate::support::waiting::{let_pass, queue, until_queue, Waiter};
+use crate::support::waiting::{let_time_pass, queue, until_queue, Waiter};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,7 @@ fn a_lease_with_an_expiry_time_is_not_extended_by_the_wait() {
     assert!(set_nx(&mut client, "lock:k", "a"));
     let end_ms = client.run("PEXPIRETIME lock:k").int() + 60_000;
     let mut b = Waiter::park(&server, &format!("{SET} b NX PXAT {end_ms}"));
-    let_pass(Duration::from_millis(5));
+    let_time_pass(Duration::from_millis(5));
     assert!(compare_and_delete(&mut client, "lock:k", "a"));
     assert_eq!(b.reply(), Reply::ok());
     assert_eq!(client.run("PEXPIRETIME lock:k").int(), end_ms);
@@ -91,7 +91,7 @@ fn pollers_become_a_fair_queue() {
     let server = patient(200);
     const CLIENTS: usize = 12;
     let end = Instant::now() + Duration::from_secs(2);
-    let turns: Vec<(u32, u32)> = thread::scope(|scope| {
+    let iterations: Vec<(u32, u32)> = thread::scope(|scope| {
         let polls = |number: usize| {
             let mut client = server.client();
             scope.spawn(move || {
@@ -113,11 +113,12 @@ fn pollers_become_a_fair_queue() {
         let clients: Vec<_> = (0..CLIENTS).map(polls).collect();
         clients.into_iter().map(|client| client.join().expect("a client")).collect()
     });
-    let (least, most) = (turns.iter().map(|(held, _)| held).min(), turns.iter().map(|(held, _)| held).max());
+    let (least, most) = (iterations.iter().map(|(held, _)| held).min(), iterations.iter().map(|(held, _)| held).max());
     let (least, most) = (least.copied().unwrap_or(0), most.copied().unwrap_or(0));
     // A client that starts late, on a busy machine, is granted the lock less often.
-    assert!(least > 10 && most - least <= 2 + most / 4, "{turns:?}");
-    let (held, asked): (u32, u32) = turns.iter().fold((0, 0), |sum, turn| (sum.0 + turn.0, sum.1 + turn.1));
+    assert!(least > 10 && most - least <= 2 + most / 4, "{iterations:?}");
+    let (held, asked): (u32, u32) =
+        iterations.iter().fold((0, 0), |sum, iteration| (sum.0 + iteration.0, sum.1 + iteration.1));
     assert!(asked < held + held / 10, "{asked} commands for {held} grants");
     assert!(queue(&mut server.client(), "lock:k").is_empty());
 }

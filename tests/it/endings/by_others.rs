@@ -251,7 +251,7 @@ fn with_waiters_for_many_keys_a_shortened_lease_wakes_the_next() {
 }
 
 /// How often the module has run a write check: once in each timer callback with due work.
-fn turns(client: &mut Client) -> i64 {
+fn iterations(client: &mut Client) -> i64 {
     let stats = client.run("INFO commandstats").text().to_owned();
     let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_lock.apply:calls="));
     line.and_then(|line| line.split(',').next()).map_or(0, |calls| calls.parse().expect("a number"))
@@ -264,10 +264,10 @@ fn waiters_for_held_and_free_keys_keep_no_idle_server_busy() {
     hold(&mut client, "held", "y");
     let _several = Waiter::park(&server, "MLOCK.ACQUIRE 2 free held m BLOCK 0");
     client.run("PEXPIRE held 60000");
-    let_pass(Duration::from_millis(100));
-    let before = turns(&mut client);
-    let_pass(Duration::from_millis(400));
-    assert_eq!(turns(&mut client), before, "keys that do not change are not served");
+    let_time_pass(Duration::from_millis(100));
+    let before = iterations(&mut client);
+    let_time_pass(Duration::from_millis(400));
+    assert_eq!(iterations(&mut client), before, "keys that do not change are not served");
     let reads = |client: &mut Client| {
         client
             .run("INFO stats")
@@ -278,7 +278,7 @@ fn waiters_for_held_and_free_keys_keep_no_idle_server_busy() {
             .collect::<Vec<_>>()
     };
     let before = reads(&mut client);
-    let_pass(Duration::from_millis(100));
+    let_time_pass(Duration::from_millis(100));
     assert_eq!(reads(&mut client), before, "an inspection is nobody's read");
 }
 
@@ -289,7 +289,7 @@ fn a_server_with_two_readers_and_no_waiter_stays_idle() {
     let mut client = server.client();
     let in_a_second = || {
         let before = wake_ups(&server);
-        let_pass(Duration::from_millis(1_000));
+        let_time_pass(Duration::from_millis(1_000));
         before.zip(wake_ups(&server)).map(|(before, after)| after - before)
     };
     let without = in_a_second();
@@ -301,7 +301,7 @@ fn a_server_with_two_readers_and_no_waiter_stays_idle() {
         None => skip("the system does not tell how often a process sleeps"),
     }
     assert_eq!(client.run("LOCK.INFO k").get("holding"), &Reply::Int(1));
-    assert_eq!(turns(&mut client), 0, "the module has asked for no write");
+    assert_eq!(iterations(&mut client), 0, "the module has asked for no write");
 }
 
 /// The server reports no EXPIRE. It is noticed within 100 ms, when no command has seen a waiter for a second.
@@ -311,9 +311,9 @@ fn an_idle_server_with_a_waiter_sleeps_and_notices_a_shorter_lease_within_100_ms
     let mut client = server.client();
     hold(&mut client, "k", "a");
     let [mut b] = line_up(&server, "k", ["b"]);
-    let_pass(Duration::from_millis(1_300));
+    let_time_pass(Duration::from_millis(1_300));
     let before = wake_ups(&server);
-    let_pass(Duration::from_millis(1_000));
+    let_time_pass(Duration::from_millis(1_000));
     match before.zip(wake_ups(&server)) {
         // Twenty inspections, each of which wakes the server twice, and its own ten cron iterations.
         Some((before, after)) => assert!(after - before < 100, "{} times in a second", after - before),

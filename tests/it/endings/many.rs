@@ -67,7 +67,7 @@ fn flushall_async_with_a_thousand_waiters_for_one_key_serves_one() {
 const MANY: usize = 300;
 
 /// Closes so many connections, followed by the lines in the same iteration. Returns the replies to the lines.
-fn behind_many_events<const N: usize>(server: &Server, client: &mut Client, lines: [&str; N]) -> [Reply; N] {
+fn after_many_events<const N: usize>(server: &Server, client: &mut Client, lines: [&str; N]) -> [Reply; N] {
     let mut others: Vec<Client> = (0..MANY).map(|_| server.client()).collect();
     // The server accepts a limited number of connections per event-loop iteration.
     others.iter_mut().for_each(|other| _ = other.run("PING"));
@@ -92,7 +92,7 @@ fn a_lock_removed_after_many_events_has_no_holder_and_is_handed_off() {
     [("k", "a"), ("of-b", "b")].into_iter().for_each(|(key, owner)| _ = hold(&mut client, key, owner));
     waiter.run(&format!("LOCK.ACQUIRE k b {LONG} BLOCK 0 NOTIFY outcomes"));
     let [deleted, asked] =
-        behind_many_events(&server, &mut client, ["DEL k", &format!("LOCK.ACQUIRE of-b a {LONG} BLOCK 1")]);
+        after_many_events(&server, &mut client, ["DEL k", &format!("LOCK.ACQUIRE of-b a {LONG} BLOCK 1")]);
     assert_eq!(deleted, Reply::Int(1));
     assert!(asked.is_nil(), "a holds nothing that b waits for: {asked:?}");
     until("b holds it", || holders(&mut client, "k") == ["b"]);
@@ -109,7 +109,7 @@ fn a_lock_removed_after_many_events_and_restored_is_no_longer_bound() {
         redis.call('DEL', 'restored')
         return redis.call('RESTORE', 'restored', 60000, stored)";
     let sha = client.cmd(&["SCRIPT", "LOAD", script]);
-    let [restored] = behind_many_events(&server, &mut client, [&format!("EVALSHA {} 0", sha.text())]);
+    let [restored] = after_many_events(&server, &mut client, [&format!("EVALSHA {} 0", sha.text())]);
     assert_eq!(restored, Reply::ok());
     drop(session);
     until("the connection's end has come", || holders(&mut client, "bound").is_empty());
@@ -125,7 +125,7 @@ fn a_lock_moved_after_many_events_closes_a_deadlock_under_its_new_key() {
     }
     waiter.run(&format!("MLOCK.ACQUIRE 2 free of-c b {LONG} BLOCK 0 NOTIFY outcomes"));
     let asks = format!("LOCK.ACQUIRE of-b a {LONG} BLOCK 1");
-    let [renamed, asked] = behind_many_events(&server, &mut client, ["RENAME moved free", &asks]);
+    let [renamed, asked] = after_many_events(&server, &mut client, ["RENAME moved free", &asks]);
     assert_eq!(renamed, Reply::ok());
     assert!(asked.error().starts_with("DEADLOCK "), "{asked:?}");
 }

@@ -6,7 +6,7 @@ const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong ki
 
 /// `end` turns `k` into a value that is not a mutex; both waiters must get `error`, and neither is granted the key.
 #[track_caller]
-fn assert_tells_all_waiters(error: &str, end: impl FnOnce(&mut Client)) {
+fn assert_all_waiters_get(error: &str, end: impl FnOnce(&mut Client)) {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
@@ -21,28 +21,28 @@ fn assert_tells_all_waiters(error: &str, end: impl FnOnce(&mut Client)) {
 
 #[test]
 fn waiters_get_wrongtype_after_rename_copy_store_commands_restore_and_swapdb() {
-    assert_tells_all_waiters(WRONG_TYPE, |client| {
+    assert_all_waiters_get(WRONG_TYPE, |client| {
         client.run("SET s v");
         assert_eq!(client.run("RENAME s k"), Reply::ok());
     });
-    assert_tells_all_waiters(WRONG_TYPE, |client| {
+    assert_all_waiters_get(WRONG_TYPE, |client| {
         client.run("SET s v");
         assert_eq!(client.run("COPY s k REPLACE"), Reply::Int(1));
     });
-    assert_tells_all_waiters(WRONG_TYPE, |client| {
+    assert_all_waiters_get(WRONG_TYPE, |client| {
         client.run("SADD s v");
         assert_eq!(client.run("SUNIONSTORE k s"), Reply::Int(1));
     });
-    assert_tells_all_waiters(WRONG_TYPE, |client| {
+    assert_all_waiters_get(WRONG_TYPE, |client| {
         client.run("SET s v");
         let dump = client.run("DUMP s");
         let reply = client.cmd(&[b"RESTORE" as &[u8], b"k", b"0", dump.bytes(), b"REPLACE"]);
         assert_eq!(reply, Reply::ok());
     });
-    assert_tells_all_waiters(WRONG_TYPE, |client| {
+    assert_all_waiters_get(WRONG_TYPE, |client| {
         multi(client, &["DEL k", "LPUSH k v"]);
     });
-    assert_tells_all_waiters(WRONG_TYPE, |client| {
+    assert_all_waiters_get(WRONG_TYPE, |client| {
         client.run("SELECT 1");
         client.run("SET k v");
         client.run("SELECT 0");

@@ -110,7 +110,7 @@ fn a_waiter_that_times_out_in_the_iteration_of_its_grant_gets_one_correct_reply(
         client.send_line(&format!("LOCK.RELEASE {key} a"));
         sleeper.read();
         assert_eq!(client.read(), Reply::Int(1));
-        assert_truth_was_told(&mut client, &key, &mut b, &mut c);
+        assert_reply_was_correct(&mut client, &key, &mut b, &mut c);
     }
 }
 
@@ -131,13 +131,13 @@ fn a_waiter_that_times_out_around_the_release_gets_one_correct_reply() {
             std::hint::spin_loop();
         }
         client.run(&format!("LOCK.RELEASE {key} a"));
-        assert_truth_was_told(&mut client, &key, &mut b, &mut c);
+        assert_reply_was_correct(&mut client, &key, &mut b, &mut c);
     }
 }
 
 /// Either `b` was granted the lock and holds it, or it was refused and `c` holds it.
 #[track_caller]
-fn assert_truth_was_told(client: &mut Client, key: &str, b: &mut Waiter, c: &mut Waiter) {
+fn assert_reply_was_correct(client: &mut Client, key: &str, b: &mut Waiter, c: &mut Waiter) {
     if b.only_reply().is_nil() {
         c.granted("c");
         assert_eq!(holders(client, key), ["c"]);
@@ -161,6 +161,6 @@ fn a_waiter_that_times_out_around_lease_expiry_gets_one_correct_reply() {
         let left = client.run(&format!("LOCK.WAITERS {key}")).items()[0].get("remaining").int();
         client.run(&format!("PEXPIRE {key} {}", left + round % 3 - 1));
         until("the lease has ended", || holders(&mut client, &key) != ["a"]);
-        assert_truth_was_told(&mut client, &key, &mut b, &mut c);
+        assert_reply_was_correct(&mut client, &key, &mut b, &mut c);
     }
 }

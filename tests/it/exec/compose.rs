@@ -68,8 +68,8 @@ fn keys_read_by_the_command_are_tracked_for_the_caller() {
     tracking.run("CLIENT TRACKING ON");
     assert_eq!(tracking.run("LOCK.EXEC k a GET x"), Reply::bulk("1"));
     client.run("SET x 2");
-    let told = tracking.next_push(if is_old { A_WHILE } else { Duration::from_secs(5) });
-    assert_eq!(told.is_some(), !is_old, "{told:?}");
+    let reported = tracking.next_push(if is_old { A_WHILE } else { Duration::from_secs(5) });
+    assert_eq!(reported.is_some(), !is_old, "{reported:?}");
     // The lock's key does not count as read by the caller; LOCK.HELD is for that.
     client.run("LOCK.RELEASE k a");
     assert_eq!(tracking.next_push(A_WHILE), None);

@@ -117,7 +117,7 @@ fn the_removal_of_an_expired_lock_comes_first() {
     client.run("DEBUG SET-ACTIVE-EXPIRE 0");
     client.run("LOCK.ACQUIRE k a PX 1").fence();
     hold(&mut client, "other", "a");
-    let_pass(std::time::Duration::from_millis(5));
+    let_time_pass(std::time::Duration::from_millis(5));
     assert_not_held(&client.run("LOCK.EXEC k a SET x 1"));
     assert_eq!(client.run("LOCK.EXEC other a LOCK.ACQUIRE k b").items()[0], Reply::bulk("b"));
     let all = names(&server);

@@ -9,7 +9,7 @@ use crate::support::{built_caller, until, Pipeline, Server};
 const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
 /// Whether the inner command's keys are reported too: only if the server is known to ask on its main thread only.
-fn tells_commands_keys(server: &Server, is_cluster: bool) -> bool {
+fn reports_commands_keys(server: &Server, is_cluster: bool) -> bool {
     let version = server.info("server").version();
     let is_one_of = |series: &[&str]| series.iter().any(|series| version.starts_with(&format!("{series}.")));
     let redis = ["Redis 7.0", "Redis 7.2", "Redis 7.4", "Redis 8.0"];
@@ -31,7 +31,7 @@ fn assert_keys(client: &mut Client, line: &str, expected: &[&str]) {
 fn the_locks_key_is_reported_and_the_commands_unless_threads_ask() {
     for is_cluster in [false, true] {
         let server = if is_cluster { Server::builder().cluster().start() } else { Server::start() };
-        let tells_all = tells_commands_keys(&server, is_cluster);
+        let reports_all = reports_commands_keys(&server, is_cluster);
         let mut client = server.client();
         for (line, keys) in [
             ("PING", &["k"][..]),
@@ -49,7 +49,7 @@ fn the_locks_key_is_reported_and_the_commands_unless_threads_ask() {
             ("NOSUCH x", &["k"]),
             ("GET", &["k"]),
         ] {
-            assert_keys(&mut client, line, if tells_all { keys } else { &["k"] });
+            assert_keys(&mut client, line, if reports_all { keys } else { &["k"] });
         }
     }
 }
@@ -57,7 +57,7 @@ fn the_locks_key_is_reported_and_the_commands_unless_threads_ask() {
 #[test]
 fn the_locks_key_is_read_access_and_the_others_have_their_own() {
     let server = Server::start();
-    let tells_all = tells_commands_keys(&server, false);
+    let reports_all = reports_commands_keys(&server, false);
     let mut client = server.client();
     for (line, access) in [
         ("SET x 1", &["OW", "update"][..]),
@@ -66,13 +66,13 @@ fn the_locks_key_is_read_access_and_the_others_have_their_own() {
         ("MLOCK.ACQUIRE 1 x t", &["RW", "access", "update"]),
     ] {
         let keys = client.run(&format!("COMMAND GETKEYSANDFLAGS LOCK.EXEC k a {line}"));
-        let told: Vec<(&str, Vec<&str>)> = keys
+        let reported: Vec<(&str, Vec<&str>)> = keys
             .items()
             .iter()
             .map(|key| (key.items()[0].text(), key.items()[1].items().iter().map(Reply::text).collect()))
             .collect();
         let expected = [("k", vec!["RO", "access"]), ("x", access.to_vec())];
-        assert_eq!(told, expected[..if tells_all { 2 } else { 1 }], "{line}");
+        assert_eq!(reported, expected[..if reports_all { 2 } else { 1 }], "{line}");
     }
 }
 

@@ -79,11 +79,11 @@ fn a_command_that_blocks_unconditionally_is_an_error_in_scripts_and_transactions
     for line in ["TEST.BLOCK", "LOCK.EXEC k a TEST.BLOCK", "TEST.CALL LOCK.EXEC k a TEST.BLOCK"] {
         let mut script = vec!["EVAL", "return redis.call(unpack(ARGV))", "0"];
         script.extend(line.split(' '));
-        for (reply, place) in
+        for (reply, kind) in
             [(client.cmd(&script), "Lua script"), (multi(&mut client, &[line]).remove(0), "transaction")]
         {
             let expected =
-                [&format!("Blocking module command called from {place}"), "Blocking module command was refused"];
+                [&format!("Blocking module command called from {kind}"), "Blocking module command was refused"];
             assert!(expected.iter().any(|words| reply.error().contains(words)), "{line}: {reply:?}");
         }
     }

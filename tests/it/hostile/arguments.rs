@@ -89,8 +89,8 @@ fn beginning(rng: &mut Rng, command: &str) -> String {
     if let Some((_, original)) = command.split_once('|') {
         return adopted_beginning(original, key, owner);
     }
-    let (family, verb) = command.split_once('.').expect("a command of the module");
-    match (family, verb) {
+    let (prefix, verb) = command.split_once('.').expect("a command of the module");
+    match (prefix, verb) {
         ("mlock", _) => format!("2 {key} {} {owner}", rng.pick(KEYS)),
         ("rwlock", "acquire" | "release") => format!("{key} {owner} {mode}"),
         ("sem", "acquire") => format!("{key} {owner} LIMIT {number}"),
@@ -163,7 +163,7 @@ fn random_arguments_of_every_command_leave_the_server_up_and_its_locks_intact() 
             }
             for (at, request) in batch.iter().enumerate() {
                 match client.try_read(LIMIT) {
-                    Ok(reply) if at < EXISTING.len() => assert_is_no_mistake(&reply, request),
+                    Ok(reply) if at < EXISTING.len() => assert_is_valid(&reply, request),
                     Ok(reply) => accepted += usize::from(!reply.is_error()),
                     Err(error) => panic!("{error} after {request:?}, seed {seed}"),
                 }
@@ -181,7 +181,7 @@ fn random_arguments_of_every_command_leave_the_server_up_and_its_locks_intact() 
 /// A key may hold another data type by now, and the reply says so; a line that the server does not understand is a bug
 /// in this test.
 #[track_caller]
-fn assert_is_no_mistake(reply: &Reply, request: &[Vec<u8>]) {
+fn assert_is_valid(reply: &Reply, request: &[Vec<u8>]) {
     let is_wrong =
         matches!(reply, Reply::Error(words) if !words.starts_with("WRONG") && !words.starts_with("DEADLOCK"));
     assert!(!is_wrong, "{reply:?} to {request:?}");

@@ -2,7 +2,7 @@
 
 use super::Guard;
 use crate::support::payload::{
-    in_form, reseal, slots, Envelope, StoredHolder, StoredLock, FOOTER, HEADER, KINDS, WITH_SLOTS,
+    reseal, slots, with_format_version, Envelope, StoredHolder, StoredLock, FOOTER, HEADER, KINDS, WITH_SLOTS,
 };
 use crate::support::{Client, Reply, Rng, Server, LIMIT};
 use std::io;
@@ -168,10 +168,10 @@ fn a_lock_with_another_format_version_is_rejected() {
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k a PERSIST");
     let dump = client.run("DUMP k").bytes().to_vec();
-    let (same, own) = in_form(dump.clone(), 1);
+    let (same, own) = with_format_version(dump.clone(), 1);
     assert_eq!((same, own), (dump.clone(), 1));
     for form in [0, 2, 255] {
-        let reply = restore(&mut client, &in_form(dump.clone(), form).0);
+        let reply = restore(&mut client, &with_format_version(dump.clone(), form).0);
         assert!(reply.is_error(), "form {form}: {reply:?}");
         assert_eq!(client.run("EXISTS victim"), Reply::Int(0), "form {form}");
     }
@@ -189,8 +189,8 @@ fn an_rdb_file_with_another_format_version_is_rejected_and_the_version_logged() 
     server.kill();
     let path = server.dir().join("dump.rdb");
     let file = std::fs::read(&path).expect("an RDB file");
-    let name_and_form = &dump[2..HEADER];
-    let at: Vec<usize> = (0..file.len() - 8).filter(|at| file[*at..*at + 8] == *name_and_form).collect();
+    let name_and_version = &dump[2..HEADER];
+    let at: Vec<usize> = (0..file.len() - 8).filter(|at| file[*at..*at + 8] == *name_and_version).collect();
     assert_eq!(at.len(), 2, "the last fence and the lock");
     for at in at {
         let mut other = file.clone();

@@ -26,7 +26,7 @@ fn assert_counted(server: &Server, before: &Counts, expected: &[(&str, i64)], wh
         if last.len() == expected.len() && last.iter().all(|(name, count)| expected.get(name) == Some(count)) {
             return;
         }
-        let_pass(std::time::Duration::from_millis(5));
+        let_time_pass(std::time::Duration::from_millis(5));
         last = counted();
     }
     panic!("{what}: counted {last:?}, expected {expected:?}");
@@ -60,10 +60,10 @@ fn grants_releases_and_renewals_of_every_lock_type() {
         counted(&[], "b does not hold it");
         let mut b = wait_for(way, server, "k", "b");
         counted(&[], "b waits");
-        way.give_back(client, "k", "a");
+        way.release_held(client, "k", "a");
         b.granted("b");
         counted(&[("releases", keys), ("grants_after_wait", 1)], "handed over");
-        way.give_back(client, "k", "b");
+        way.release_held(client, "k", "b");
         counted(&[("releases", keys)], "free");
         client.run(&format!("{} PX 1", way.acquire("k", "c")));
         until("the lease is over", || client.run("EXISTS k k:too").int() == 0);
@@ -237,7 +237,7 @@ fn a_closed_connection_is_a_release_and_its_renewals_count() {
     until("it was renewed", || field(&server, "renewals") > 0);
     let id = session.id();
     drop(session);
-    until_gone(&mut server.client(), id);
+    until_exited(&mut server.client(), id);
     until("both are released", || field(&server, "releases") - before["releases"] == 2);
     assert_eq!((field(&server, "sessions"), field(&server, "leases_expired")), (0, 0));
 }
@@ -309,7 +309,7 @@ fn a_replica_does_not_count_its_primarys_decisions() {
         let key = way.prefix();
         way.hold(&mut client, &key, "a");
         client.run(&way.renew(&key, "a"));
-        way.give_back(&mut client, &key, "a");
+        way.release_held(&mut client, &key, "a");
         client.run(&format!("{} PX 1", way.acquire(&key, "b")));
     }
     until("the leases are over", || client.run("DBSIZE").int() == 0);
@@ -347,7 +347,7 @@ fn config_resetstat_resets_nothing() {
     let mut client = server.client();
     hold(&mut client, "k", "a");
     let mut b = Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 0");
-    let_pass(std::time::Duration::from_millis(20));
+    let_time_pass(std::time::Duration::from_millis(20));
     client.run("LOCK.RELEASE k a");
     b.granted("b");
     let figures = ["wait_ms_p50", "wait_ms_max", "held_mutex", "last_fence"];

@@ -12,7 +12,7 @@ fn waits_are_measured_from_queueing_to_hand_off() {
     let mut client = server.client();
     hold(&mut client, "k", "a");
     let mut b = Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 0");
-    let_pass(Duration::from_millis(60));
+    let_time_pass(Duration::from_millis(60));
     client.run("LOCK.RELEASE k a");
     b.granted("b");
     for name in ["wait_ms_p50", "wait_ms_p99", "wait_ms_p999", "wait_ms_max"] {

@@ -12,7 +12,7 @@ fn an_expired_holder_does_not_count() {
     client.run("DEBUG SET-ACTIVE-EXPIRE 0");
     client.run("LOCK.ACQUIRE mutex a PX 1").fence();
     client.run("SEM.ACQUIRE alone a LIMIT 3 PX 1").fence();
-    let_pass(Duration::from_millis(5));
+    let_time_pass(Duration::from_millis(5));
     for key in ["mutex", "alone"] {
         assert_eq!(client.run("DBSIZE").int(), if key == "mutex" { 2 } else { 1 }, "nobody has touched it yet");
         assert_eq!(client.cmd(&["LOCK.BREAK", key]), Reply::Int(0), "{key}");

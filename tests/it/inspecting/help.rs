@@ -20,11 +20,11 @@ fn it_has_the_syntax_and_summary_of_every_command() {
         let names: Vec<String> = names.filter(|name| !name.contains('|')).collect();
         assert_eq!(lines.len(), 1 + 2 * names.len());
         for command in names {
-            let place = lines.iter().position(|line| line.split(' ').next() == Some(&command));
-            let place = place.unwrap_or_else(|| panic!("no line of {command}"));
+            let index = lines.iter().position(|line| line.split(' ').next() == Some(&command));
+            let index = index.unwrap_or_else(|| panic!("no line of {command}"));
             let docs = client.cmd(&["COMMAND", "DOCS", &command]);
             let summary = docs.pairs()[0].1.get("summary").text().to_string();
-            assert_eq!(lines[place + 1], format!("    {summary}"));
+            assert_eq!(lines[index + 1], format!("    {summary}"));
         }
         assert!(lines.contains(&"SEM.RELEASE key owner [PERMITS permits|HOLDS holds]"), "{lines:?}");
         assert_eq!(client.run("LOCK.HELP sem.renew").items().len(), 3);

@@ -23,7 +23,7 @@ fn run(client: &mut Client) -> BTreeMap<String, f64> {
 
 /// Checks that it exports the module's fields.
 #[track_caller]
-fn assert_told(values: &BTreeMap<String, f64>) {
+fn assert_exports(values: &BTreeMap<String, f64>) {
     assert!(values.contains_key("lock_waiters") && !values.contains_key("lock_version"), "{values:?}");
 }
 
@@ -33,7 +33,7 @@ fn every_numeric_field_of_info_is_exported() {
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k a").fence();
     let values = run(&mut client);
-    assert_told(&values);
+    assert_exports(&values);
     let info = client.run("INFO lock");
     let fields = info.text().lines().filter_map(|line| line.split_once(':'));
     let mut seen = 0;
@@ -70,7 +70,7 @@ fn a_user_without_info_gets_nothing_and_one_without_lock_top_the_rest() {
     let mut narrow = server.client();
     narrow.run("AUTH narrow x");
     let values = run(&mut narrow);
-    assert_told(&values);
+    assert_exports(&values);
     assert!(!values.contains_key("lock_top_waiters"));
     assert_eq!(client.run("ACL LOG"), Reply::Array(Vec::new()), "what may not be is not tried");
 }
@@ -80,22 +80,22 @@ fn it_runs_while_writes_are_refused() {
     // Out of memory.
     let server = quiet().config("maxmemory 1").start();
     assert!(server.client().run("SET k v").error().starts_with("OOM "));
-    assert_told(&run(&mut server.client()));
+    assert_exports(&run(&mut server.client()));
     // Paused.
     server.client().run("CONFIG SET maxmemory 0");
     server.client().run("CLIENT PAUSE 600000 WRITE");
-    assert_told(&run(&mut server.client()));
+    assert_exports(&run(&mut server.client()));
     // Not enough replicas.
     let server = quiet().config("min-replicas-to-write 1").start();
     assert!(server.client().run("SET k v").error().starts_with("NOREPLICAS "));
-    assert_told(&run(&mut server.client()));
+    assert_exports(&run(&mut server.client()));
     // Unable to save.
     let server = quiet().config("save 3600 1").config("dbfilename folder").start();
     std::fs::create_dir_all(server.dir().join("folder/full")).expect("a folder");
     let mut client = server.client();
     assert_eq!(client.run("BGSAVE"), Reply::Status("Background saving started".into()));
     until("writes are refused", || client.run("SET k v").is_error());
-    assert_told(&run(&mut client));
+    assert_exports(&run(&mut client));
 }
 
 #[test]
@@ -104,17 +104,17 @@ fn it_runs_on_a_replica_with_and_without_its_primary() {
     let replica = quiet().replica_of(&primary).config("replica-serve-stale-data no").start();
     let mut client = replica.client();
     until("the link is up", || replica.info("replication").text("master_link_status") == "up");
-    assert_told(&run(&mut client));
+    assert_exports(&run(&mut client));
     primary.kill();
     until("the link is down", || replica.info("replication").text("master_link_status") == "down");
     assert!(client.run("GET k").error().starts_with("MASTERDOWN "));
-    assert_told(&run(&mut client));
+    assert_exports(&run(&mut client));
 }
 
 #[test]
 fn it_runs_in_a_cluster_and_by_eval_ro() {
     let node = quiet().cluster().start();
-    assert_told(&run(&mut node.client()));
+    assert_exports(&run(&mut node.client()));
     let by_eval_ro = node.client().cmd(&["EVAL_RO", SCRIPT, "0", "0"]);
     assert!(!by_eval_ro.items().is_empty());
 }

@@ -421,6 +421,6 @@ fn stop_for(server: &Server, time: Duration) {
     for (signal, pause) in [(libc::SIGSTOP, time), (libc::SIGCONT, Duration::ZERO)] {
         // SAFETY: the process is our child, and has not been reaped.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
-        let_pass(pause);
+        let_time_pass(pause);
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use lock::testing::contract::{Acquire, Ms};
 
-use super::wire::{self, Told};
+use super::wire::{self, WaitOutcome};
 use crate::support::{Client, Reply, Server};
 
 pub struct Connection {
@@ -85,21 +85,21 @@ impl Clients {
     }
 
     /// The outcomes sent to waiters since the last call that have arrived.
-    pub fn take_replies(&mut self) -> Result<Vec<(u64, Told<i64>)>, String> {
+    pub fn take_replies(&mut self) -> Result<Vec<(u64, WaitOutcome<i64>)>, String> {
         let mut answers = Vec::new();
         for connection in &mut self.connections {
             let Some(number) = connection.blocked_by else { continue };
             let reply = connection.client.read_now().map_err(|error| format!("request {number}: {error}"))?;
             let Some(reply) = reply else { continue };
             connection.blocked_by = None;
-            answers.push((number, wire::told_by_reply(&self.requests[&number].asked, &reply)));
+            answers.push((number, wire::outcome_of_reply(&self.requests[&number].asked, &reply)));
         }
         let Some(messages) = &mut self.messages else { return Ok(answers) };
         while let Some(message) = messages.read_now().map_err(|error| error.to_string())? {
             let [_, _, channel, Reply::Bulk(text)] = message.items() else { return Err(format!("{message:?}")) };
             let number = wire::number_of(channel.text()).ok_or_else(|| format!("{message:?}"))?;
             let sent = self.requests.get(&number).ok_or_else(|| format!("{message:?}"))?;
-            answers.push((number, wire::told_by_message(&sent.asked, text)));
+            answers.push((number, wire::outcome_of_message(&sent.asked, text)));
         }
         Ok(answers)
     }

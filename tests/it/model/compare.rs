@@ -135,7 +135,7 @@ impl Shown<'_> {
     /// A key with multiple holders follows their expiry only when a command accesses it; until then it may live longer.
     fn compare_ttl(&self, what: &str, key: Name, value: Option<&Value>, shown: i64, expected: i64) -> Result {
         let lives_longer = expected >= 0 && (shown == -1 || shown > expected);
-        match lives_longer && may_have_had_several(value) {
+        match lives_longer && may_have_had_multiple(value) {
             true => Ok(()),
             false => check(what, key, shown, expected),
         }
@@ -247,7 +247,7 @@ impl Shown<'_> {
     }
 }
 
-fn may_have_had_several(value: Option<&Value>) -> bool {
+fn may_have_had_multiple(value: Option<&Value>) -> bool {
     match value {
         Some(Value::Lock(lock)) => matches!(lock.kind, Kind::ReadWrite | Kind::Semaphore),
         Some(Value::Foreign) | None => false,

@@ -30,7 +30,7 @@ impl Driver {
             return None;
         }
         let mut driver = Driver { server: None, now: START };
-        if !driver.goes_by_its_clocks() {
+        if !driver.uses_its_clocks() {
             skip("the server, or its module, goes by another clock than the one that is preloaded");
             return None;
         }
@@ -51,7 +51,7 @@ impl Driver {
 
     /// Whether both server and module use the preloaded clocks. A build may read the CPU's counter, or open modules in
     /// a way that hides the preloaded library from them.
-    fn goes_by_its_clocks(&mut self) -> bool {
+    fn uses_its_clocks(&mut self) -> bool {
         let mut client = self.server().client();
         let fence = client.run("LOCK.ACQUIRE k a PX 1").fence();
         self.now = self.now.plus(1_000);
@@ -73,7 +73,7 @@ impl Driver {
         let played = catch_unwind(AssertUnwindSafe(|| {
             play.begin()?;
             for step in steps {
-                play.note(format!("{step:?}"));
+                play.record(format!("{step:?}"));
                 play.step(step)?;
             }
             play.end()

@@ -5,11 +5,11 @@ use lock::testing::model::{Lock, Until, Value};
 
 use super::play::{Play, Result, INSPECTED, LATE};
 use super::wire;
-use crate::support::waiting::until_gone;
+use crate::support::waiting::until_exited;
 use crate::support::Reply;
 
 /// How late the module may notice that writes are accepted again, for which there is no event.
-const GATE_RETRY: Ms = 10;
+const WRITE_CHECK_RETRY: Ms = 10;
 
 impl Play<'_> {
     pub(super) fn happen(&mut self, event: Event) -> Result {
@@ -39,9 +39,9 @@ impl Play<'_> {
             Event::SlotMoved => Ok(()),
             event => {
                 self.change(event)?;
-                self.note_expire(&event);
+                self.record_expire(&event);
                 self.model.happen(event);
-                self.let_rounds_notice(&[event])
+                self.let_inspections_notice(&[event])
             }
         }
     }
@@ -53,8 +53,8 @@ impl Play<'_> {
             Event::Expire(key, _) => matches!(self.model.value(key), Some(Value::Lock(_))),
             Event::Renamed(from, to) | Event::Restored(from, to) => match self.model.value(from) {
                 Some(Value::Lock(Lock { kind, until: Until::At(last), .. })) => {
-                    let is_other_family = self.model.waiters(to).any(|waiter| waiter.asked.claim.kind() != *kind);
-                    *last > self.now.wall + INSPECTED || !is_other_family
+                    let is_other_lock_type = self.model.waiters(to).any(|waiter| waiter.asked.claim.kind() != *kind);
+                    *last > self.now.wall + INSPECTED || !is_other_lock_type
                 }
                 _ => true,
             },
@@ -65,7 +65,7 @@ impl Play<'_> {
     /// In one of the possible ways.
     pub(super) fn change(&mut self, event: Event) -> Result {
         let line = wire::native(event).expect("a command of the server's");
-        match (event, self.turn % 3) {
+        match (event, self.iteration % 3) {
             (Event::Deleted(key), 1) => {
                 self.native(&format!("EVAL return(redis.call('UNLINK',KEYS[1])) 1 {key}")).map(drop)
             }
@@ -93,7 +93,7 @@ impl Play<'_> {
         if payload.is_null() || until == self.now.wall as i64 {
             return Ok(());
         }
-        self.note(format!("DUMP {from}, RESTORE {to} {until} REPLACE ABSTTL"));
+        self.record(format!("DUMP {from}, RESTORE {to} {until} REPLACE ABSTTL"));
         let until = until.max(0).to_string().into_bytes();
         let restore = [b"RESTORE", to.as_bytes(), &until, payload.bytes(), b"REPLACE", b"ABSTTL"];
         let reply = self.control.cmd(&restore);
@@ -101,7 +101,7 @@ impl Play<'_> {
             return Err(format!("RESTORE {to}: {reply:?}"));
         }
         self.model.happen(Event::Restored(from, to));
-        self.let_rounds_notice(&[Event::Restored(from, to)])
+        self.let_inspections_notice(&[Event::Restored(from, to)])
     }
 
     /// The number of a request that waits on a blocked connection.
@@ -113,24 +113,24 @@ impl Play<'_> {
 
     pub(super) fn unblock(&mut self, which: usize) -> Result {
         let Some(number) = self.blocked(which) else { return Ok(()) };
-        let (how, told) = match self.turn % 2 {
+        let (how, outcomes) = match self.iteration % 2 {
             0 => ("TIMEOUT", "nil"),
             _ => ("ERROR", "UNBLOCKED client unblocked via CLIENT UNBLOCK"),
         };
         self.native(&format!("CLIENT UNBLOCK {} {how}", self.clients.requests[&number].id))?;
         self.model.happen(Event::Unblocked(number));
-        self.settle(vec![(number, (told.into(), None))])
+        self.settle(vec![(number, (outcomes.into(), None))])
     }
 
     /// Closes one of its connections, by itself or through another client.
     pub(super) fn client_gone(&mut self, owner: u64) -> Result {
         let Some(connection) = self.clients.take(owner) else { return Ok(()) };
-        match self.turn % 2 {
+        match self.iteration % 2 {
             0 => {
-                self.note(format!("c{} closes", connection.number));
+                self.record(format!("c{} closes", connection.number));
                 drop(connection.client);
                 // A busy machine delivers the end of a connection with some delay.
-                until_gone(&mut self.control, connection.id);
+                until_exited(&mut self.control, connection.id);
             }
             _ => drop(self.native(&format!("CLIENT KILL ID {}", connection.id))?),
         }
@@ -149,7 +149,7 @@ impl Play<'_> {
         // A lease that has expired since counts as held until a command or the module inspects it.
         self.sweep();
         self.model.happen(Event::Writes(Writes::Accepted));
-        self.writes_noticed = self.now.monotonic + GATE_RETRY + LATE;
-        self.settle_within(GATE_RETRY + LATE, Vec::new(), Vec::new())
+        self.writes_noticed = self.now.monotonic + WRITE_CHECK_RETRY + LATE;
+        self.settle_within(WRITE_CHECK_RETRY + LATE, Vec::new(), Vec::new())
     }
 }

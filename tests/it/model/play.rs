@@ -63,7 +63,7 @@ pub(super) struct Play<'s> {
     /// `lock.adopt-wait`; never 0, because then no grant would be recorded.
     pub(super) adopt_wait: Ms,
     /// Chooses between equivalent ways.
-    pub(super) turn: usize,
+    pub(super) iteration: usize,
     /// What was sent, for failure reports.
     pub(super) sent: Vec<String>,
 }
@@ -89,12 +89,12 @@ impl<'s> Play<'s> {
             has_lost: false,
             saved: None,
             adopt_wait: 1,
-            turn: 0,
+            iteration: 0,
             sent: Vec::new(),
         }
     }
 
-    pub(super) fn note(&mut self, line: String) {
+    pub(super) fn record(&mut self, line: String) {
         self.sent.push(format!("  {} {line}", self.now.monotonic % 1_000_000));
     }
 
@@ -120,7 +120,7 @@ impl<'s> Play<'s> {
 
     /// Closes all connections, and checks that nothing is left of their requests.
     pub(super) fn end(&mut self) -> Result {
-        self.note("the end".into());
+        self.record("the end".into());
         self.writes(Writes::Accepted)?;
         self.move_on()?;
         self.happen(Event::Flushed)?;
@@ -133,7 +133,7 @@ impl<'s> Play<'s> {
     }
 
     pub(super) fn step(&mut self, step: &Step) -> Result {
-        self.turn += 1;
+        self.iteration += 1;
         self.play(step)?;
         self.move_on()
     }
@@ -176,7 +176,7 @@ impl<'s> Play<'s> {
     }
 
     /// Called before the model learns of the event.
-    pub(super) fn note_expire(&mut self, event: &Event) {
+    pub(super) fn record_expire(&mut self, event: &Event) {
         let Event::Expire(key, ms) = event else { return };
         self.shortened.remove(key);
         if let (Some(ms), Some(_)) = (ms, self.model.waiters(key).next()) {
@@ -193,7 +193,7 @@ impl<'s> Play<'s> {
 
     /// Sends a server command, which must succeed.
     pub(super) fn native(&mut self, line: &str) -> Result<Reply> {
-        self.note(line.into());
+        self.record(line.into());
         match self.control.run(line) {
             Reply::Error(text) if !text.starts_with("ERR no such key") => Err(format!("{line}: {text}")),
             reply => Ok(reply),
@@ -227,7 +227,7 @@ impl<'s> Play<'s> {
             return Ok(());
         }
         let expected = self.expect(&command);
-        self.note(format!("{}{line}", connection.map_or(String::new(), |number| format!("c{number}> "))));
+        self.record(format!("{}{line}", connection.map_or(String::new(), |number| format!("c{number}> "))));
         match (&command, connection) {
             (Command::Acquire(asked), Some(number)) => {
                 self.connection(number).send_line(&line);
@@ -298,7 +298,7 @@ impl<'s> Play<'s> {
             ms -= next;
             self.put_clocks(self.now.plus(next));
             self.model.pass_to(self.now);
-            self.note("time".into());
+            self.record("time".into());
             self.settle(Vec::new())?;
         }
         if self.awake_before >= ASLEEP && !self.refuses_writes {
@@ -383,19 +383,19 @@ impl<'s> Play<'s> {
         }
         let events: Vec<Event> = events.iter().copied().filter(|event| self.may_happen(event)).collect();
         lines.extend(events.iter().filter_map(|event| wire::native(*event)));
-        events.iter().for_each(|event| self.note_expire(event));
+        events.iter().for_each(|event| self.record_expire(event));
         self.model.happen_together(&events);
         lines.push("EXEC".into());
-        self.note(lines.join(", "));
+        self.record(lines.join(", "));
         let replies = self.control.pipeline(&lines).pop().expect("EXEC was sent");
         for ((command, expected), reply) in expected.iter().zip(replies.items()) {
             self.compare_outcome(command, *expected, reply)?;
         }
-        self.let_rounds_notice(&events)
+        self.let_inspections_notice(&events)
     }
 
     /// Changes by other commands, that is a new value of a key with waiters, are noticed by inspections.
-    pub(super) fn let_rounds_notice(&mut self, events: &[Event]) -> Result {
+    pub(super) fn let_inspections_notice(&mut self, events: &[Event]) -> Result {
         let mut is_put = false;
         for event in events {
             match event {
@@ -427,7 +427,7 @@ impl<'s> Play<'s> {
         let command = wire::sayable(command);
         let connection = self.clients.take_blocked_by(number).expect("it is blocked");
         let (line, kill) = (wire::line(&command, self.now.wall), format!("CLIENT KILL ID {}", connection.id));
-        self.note(format!("{line}; {kill}"));
+        self.record(format!("{line}; {kill}"));
         let mut pipeline = Pipeline::default();
         pipeline.push(&line.split(' ').collect::<Vec<_>>());
         pipeline.push(&kill.split(' ').collect::<Vec<_>>());
@@ -448,7 +448,7 @@ impl<'s> Play<'s> {
         if self.was_set_back {
             return Ok(());
         }
-        self.note(format!("kill -9, and a start with lock.grace {grace}"));
+        self.record(format!("kill -9, and a start with lock.grace {grace}"));
         // A start takes longer than the clocks disagree, so fencing tokens grow despite the lost data.
         self.has_lost = true;
         self.server.kill();

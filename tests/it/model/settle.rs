@@ -5,7 +5,7 @@ use lock::testing::contract::*;
 use super::clients::Sent;
 use super::compare::{self, Shown};
 use super::play::{Play, Result, LATE};
-use super::wire::{self, Told};
+use super::wire::{self, WaitOutcome};
 use crate::support::Reply;
 
 /// The most event-loop iterations until all due work is done. The clocks stand still during these.
@@ -15,12 +15,12 @@ const TURNS: usize = 5;
 pub(super) type Expected = (Command, Outcome, Option<u64>);
 
 impl Play<'_> {
-    pub(super) fn settle(&mut self, told: Vec<(u64, Told<Grant>)>) -> Result {
-        self.settle_with(told, Vec::new())
+    pub(super) fn settle(&mut self, outcomes: Vec<(u64, WaitOutcome<Grant>)>) -> Result {
+        self.settle_with(outcomes, Vec::new())
     }
 
-    pub(super) fn settle_with(&mut self, told: Vec<(u64, Told<Grant>)>, replies: Vec<Expected>) -> Result {
-        self.settle_within(LATE, told, replies)
+    pub(super) fn settle_with(&mut self, outcomes: Vec<(u64, WaitOutcome<Grant>)>, replies: Vec<Expected>) -> Result {
+        self.settle_within(LATE, outcomes, replies)
     }
 
     /// Lets the server do all due work, and compares everything: replies, outcomes of waits, keys. Immediate events may
@@ -28,23 +28,23 @@ impl Play<'_> {
     pub(super) fn settle_within(
         &mut self,
         late: Ms,
-        mut told: Vec<(u64, Told<Grant>)>,
+        mut outcomes: Vec<(u64, WaitOutcome<Grant>)>,
         mut replies: Vec<Expected>,
     ) -> Result {
         let (mut answers, mut wrong, began) = (Vec::new(), String::new(), self.now.monotonic);
         let late = self.latest(late);
         while self.now.monotonic <= began + late {
-            self.take_told(&mut told);
+            self.take_expected_outcomes(&mut outcomes);
             for _ in 0..TURNS {
-                match self.turn(&mut answers, &mut replies)? {
+                match self.iteration(&mut answers, &mut replies)? {
                     Some(missing) => wrong = missing,
-                    None => match self.compare(&answers, &told, self.now.monotonic - began) {
+                    None => match self.compare(&answers, &outcomes, self.now.monotonic - began) {
                         Ok(()) => return Ok(()),
                         Err(error) => wrong = error,
                     },
                 }
             }
-            self.note(format!("  not yet: {}", wrong.lines().next().unwrap_or_default()));
+            self.record(format!("  not yet: {}", wrong.lines().next().unwrap_or_default()));
             self.put_clocks(self.now.plus(1));
             self.model.pass_to(self.now);
         }
@@ -52,19 +52,19 @@ impl Play<'_> {
     }
 
     /// The expected outcomes of the waiters that are connected.
-    pub(super) fn take_told(&mut self, told: &mut Vec<(u64, Told<Grant>)>) {
+    pub(super) fn take_expected_outcomes(&mut self, outcomes: &mut Vec<(u64, WaitOutcome<Grant>)>) {
         for (number, answer) in self.model.take_replies() {
             if self.clients.is_heard(number) {
-                told.push((number, wire::to_be_told(&self.clients.requests[&number].asked, answer)));
+                outcomes.push((number, wire::expected_outcome(&self.clients.requests[&number].asked, answer)));
             }
         }
-        told.sort_by_key(|(number, _)| *number);
+        outcomes.sort_by_key(|(number, _)| *number);
     }
 
     /// Runs one event-loop iteration; returns the missing reply, if any.
-    pub(super) fn turn(
+    pub(super) fn iteration(
         &mut self,
-        answers: &mut Vec<(u64, Told<i64>)>,
+        answers: &mut Vec<(u64, WaitOutcome<i64>)>,
         replies: &mut Vec<Expected>,
     ) -> Result<Option<String>> {
         if let Some((command, outcome, None)) = replies.first().cloned() {
@@ -106,21 +106,27 @@ impl Play<'_> {
         }
     }
 
-    pub(super) fn compare(&mut self, answers: &[(u64, Told<i64>)], told: &[(u64, Told<Grant>)], late: Ms) -> Result {
+    pub(super) fn compare(
+        &mut self,
+        answers: &[(u64, WaitOutcome<i64>)],
+        outcomes: &[(u64, WaitOutcome<Grant>)],
+        late: Ms,
+    ) -> Result {
         let mut answers = answers.to_vec();
         answers.sort_by_key(|(number, _)| *number);
-        let mut both = answers.iter().zip(told);
+        let mut both = answers.iter().zip(outcomes);
         let is_same = both.all(|((number, (words, _)), (of, (expected, _)))| {
             number == of && (words == expected || self.has_run_out(*number, words, expected))
         });
-        if answers.len() != told.len() || !is_same {
-            return Err(format!("told {answers:?}, but the contract says {told:?}"));
+        if answers.len() != outcomes.len() || !is_same {
+            return Err(format!("told {answers:?}, but the contract says {outcomes:?}"));
         }
         let (mut model, mut fences) = (self.model.clone(), self.fences.clone());
         let owner = |number: &u64| self.clients.requests[number].asked.owner;
-        let granted: Vec<Name> = told.iter().filter(|(_, (_, grant))| grant.is_some()).map(|(n, _)| owner(n)).collect();
+        let granted: Vec<Name> =
+            outcomes.iter().filter(|(_, (_, grant))| grant.is_some()).map(|(n, _)| owner(n)).collect();
         let mut at_once = Vec::new();
-        for ((number, (_, fence)), (_, (_, grant))) in answers.iter().zip(told) {
+        for ((number, (_, fence)), (_, (_, grant))) in answers.iter().zip(outcomes) {
             let Some(grant) = grant else { continue };
             match granted.iter().filter(|other| **other == owner(number)).count() {
                 // A SET does not get its fencing token.
@@ -152,7 +158,7 @@ impl Play<'_> {
         let is_over = asked.block.is_some_and(|block| block > 0 && sent + block <= self.now.monotonic);
         let is_refused = [Refusal::WrongType, Refusal::WrongKind]
             .into_iter()
-            .any(|refusal| wire::to_be_told(asked, WaitReply::Refused(refusal)).0 == expected);
-        is_over && is_refused && wire::to_be_told(asked, WaitReply::TimedOut).0 == words
+            .any(|refusal| wire::expected_outcome(asked, WaitReply::Refused(refusal)).0 == expected);
+        is_over && is_refused && wire::expected_outcome(asked, WaitReply::TimedOut).0 == words
     }
 }

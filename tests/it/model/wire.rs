@@ -142,14 +142,14 @@ pub fn line(command: &Command, wall: Ms) -> String {
             }
             line + if asked.session { " SESSION" } else { "" }
         }
-        Command::Release { keys, owner, claim: given_back, failed } => {
-            let given_back = match given_back {
+        Command::Release { keys, owner, claim: released_claim, failed } => {
+            let released_claim = match released_claim {
                 Claim::Permits(_, holds) => permits(*holds),
                 Claim::Slot(_) => String::new(),
                 other => claim(*other),
             };
             let failed = if *failed { " FAILED" } else { "" };
-            format!("{} {owner}{given_back}{failed}", head(kind_of(command), "RELEASE", keys))
+            format!("{} {owner}{released_claim}{failed}", head(kind_of(command), "RELEASE", keys))
         }
         Command::Renew { keys, owner, kind, lease: given } => {
             format!("{} {owner}{}", head(*kind, "RENEW", keys), given.map_or(String::new(), lease))
@@ -263,8 +263,8 @@ fn grant(asked: &Acquire, reply: &Reply) -> Option<(i64, u32)> {
     if let (Claim::Slot(_), [owner, Reply::Int(fence), Reply::Int(holds @ 0..=1), Reply::Int(slot)]) =
         (asked.claim, &items[..])
     {
-        let is_told = owner.is_bulk(asked.owner) && (*slot >= 0) == (*fence > 0);
-        return is_told.then_some((*fence, *holds as u32));
+        let is_queued_reply = owner.is_bulk(asked.owner) && (*slot >= 0) == (*fence > 0);
+        return is_queued_reply.then_some((*fence, *holds as u32));
     }
     let is_slot = matches!(asked.claim, Claim::Slot(_));
     match &items[..] {
@@ -289,10 +289,10 @@ fn refusal(text: &str) -> Option<Refusal> {
 }
 
 /// The outcome of a wait: text that does not depend on the fencing token, and the token.
-pub type Told<F> = (String, Option<F>);
+pub type WaitOutcome<F> = (String, Option<F>);
 
 /// The reply of a blocked client.
-pub fn told_by_reply(asked: &Acquire, reply: &Reply) -> Told<i64> {
+pub fn outcome_of_reply(asked: &Acquire, reply: &Reply) -> WaitOutcome<i64> {
     if matches!(asked.claim, Claim::Adopted { .. }) {
         match reply {
             Reply::Status(text) if text == "OK" => return ("granted 1".into(), None),
@@ -315,7 +315,7 @@ pub fn told_by_reply(asked: &Acquire, reply: &Reply) -> Told<i64> {
 }
 
 /// The message published to a waiter.
-pub fn told_by_message(asked: &Acquire, message: &[u8]) -> Told<i64> {
+pub fn outcome_of_message(asked: &Acquire, message: &[u8]) -> WaitOutcome<i64> {
     let strange = (String::from_utf8_lossy(message).into_owned(), None);
     let Ok(json) = serde_json::from_slice::<serde_json::Value>(message) else { return strange };
     if json["key"] != asked.keys[0] || json["token"] != asked.owner {
@@ -334,7 +334,7 @@ pub fn told_by_message(asked: &Acquire, message: &[u8]) -> Told<i64> {
 }
 
 /// The contract's form of this outcome.
-pub fn to_be_told(asked: &Acquire, answer: WaitReply) -> Told<Grant> {
+pub fn expected_outcome(asked: &Acquire, answer: WaitReply) -> WaitOutcome<Grant> {
     let (by_reply, by_message) = match answer {
         WaitReply::Granted(grant, holds) => return (format!("granted {holds}"), Some(grant)),
         WaitReply::Done(grant) => return ("done".into(), Some(grant)),

@@ -35,8 +35,8 @@ fn a_refused_deadlock_is_logged_with_its_cycle_and_its_client() {
     client.run("LOCK.ACQUIRE k b BLOCK 0");
     let words = "request refused: DEADLOCK this request would deadlock: 'b' waits for 'a' on 'k', 'a' waits";
     let line = until_line(&server, words);
-    let asked = format!("sent by user 'default' from {}, client {}", client.address(), client.id());
-    assert!(line.contains(&asked), "{line}");
+    let sender = format!("sent by user 'default' from {}, client {}", client.address(), client.id());
+    assert!(line.contains(&sender), "{line}");
 }
 
 #[test]
@@ -106,6 +106,6 @@ fn at_most_one_line_per_second_and_kind_is_logged_with_the_number_omitted() {
     let all = lines(&server, "lock broken");
     assert!(all.len() as u64 <= start.elapsed().as_secs() + 2, "{all:?}");
     let last = all.last().expect("there is one");
-    let left_out = last.split_once(" (").and_then(|(_, rest)| rest.split(' ').next()?.parse::<usize>().ok());
-    assert_eq!(left_out, Some(broken - all.len()), "{all:?}");
+    let omitted = last.split_once(" (").and_then(|(_, rest)| rest.split(' ').next()?.parse::<usize>().ok());
+    assert_eq!(omitted, Some(broken - all.len()), "{all:?}");
 }

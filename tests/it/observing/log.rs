@@ -63,8 +63,8 @@ fn only_holds_longer_than_log_hold_are_logged() {
             let names: Vec<_> = entry.pairs().iter().map(|(name, _)| name.text().to_string()).collect();
             assert_eq!(names, fields);
             assert_is_about(&entry, "k", "a", 0);
-            let who = (client.id(), client.address());
-            assert_is_by(&entry, Some(who));
+            let connection = (client.id(), client.address());
+            assert_is_by(&entry, Some(connection));
             assert!((1..60_000).contains(&entry.get("ms").int()), "{entry:?}");
             let now = client.run("TIME").items()[0].text().parse::<i64>().expect("seconds") * 1_000;
             assert!((now - 60_000..=now + 1_000).contains(&entry.get("time").int()), "{entry:?}");
@@ -191,7 +191,7 @@ fn a_lock_that_has_expired_is_logged_when_the_server_notices_it() {
         let_a_millisecond_pass(&mut client);
         client.run(notice);
         let noticed = client.run("TIME").items()[0].text().parse::<i64>().expect("seconds");
-        let_pass(std::time::Duration::from_millis(1_100));
+        let_time_pass(std::time::Duration::from_millis(1_100));
         let entry = newest(&mut client, "hold");
         assert_is_about(&entry, "k", "a", 0);
         assert!(entry.get("time").int() < (noticed + 1) * 1_000, "{notice}: {entry:?}");
@@ -245,8 +245,8 @@ fn a_refused_deadlock_is_logged() {
     assert!(client.run("LOCK.ACQUIRE k b BLOCK 0").error().starts_with("DEADLOCK "));
     let entry = newest(&mut client, "deadlock");
     assert_is_about(&entry, "k", "b", 0);
-    let who = (client.id(), client.address());
-    assert_is_by(&entry, Some(who));
+    let connection = (client.id(), client.address());
+    assert_is_by(&entry, Some(connection));
     assert_eq!(entry.get("ms"), &Reply::Int(0));
 }
 

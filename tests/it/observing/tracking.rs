@@ -15,7 +15,7 @@ fn holder(server: &Server, read: &str) -> Client {
 }
 
 #[track_caller]
-fn assert_is_told(holder: &mut Client, what: &str) {
+fn assert_notified(holder: &mut Client, what: &str) {
     let push = holder.next_push(crate::support::LIMIT).unwrap_or_else(|| panic!("{what}: it is not told"));
     let [kind, keys] = push.items() else { panic!("{push:?}") };
     assert_eq!((kind.text(), keys.items()), ("invalidate", &[Reply::bulk("k")][..]), "{what}");
@@ -34,7 +34,7 @@ fn a_holder_is_notified_however_its_lock_changes_hands() {
                 if let Some([b]) = &mut b {
                     b.granted("b");
                 }
-                assert_is_told(&mut holder, &format!("{read}, {end}, {is_waited_for}"));
+                assert_notified(&mut holder, &format!("{read}, {end}, {is_waited_for}"));
             }
         }
     }

@@ -16,7 +16,7 @@ pub enum Directive<'a> {
     Types { terminal: &'a str, command: &'a str },
     Waits { terminal: &'a str, command: &'a str },
     Listens { terminal: &'a str, command: &'a str },
-    Meanwhile { after: Duration, terminal: &'a str, command: &'a str },
+    WhileWaiting { after: Duration, terminal: &'a str, command: &'a str },
     Pause(Duration),
     AtMost(Vec<(&'a str, u64)>),
     Resp3,
@@ -66,11 +66,11 @@ fn directive<'a>(line: &'a str) -> Option<Directive<'a>> {
     if let Some(later) = what.strip_prefix("meanwhile, after ") {
         let (time, typed) = later.split_once(", ")?;
         let (terminal, command) = typed.split_once("> ")?;
-        return Some(Directive::Meanwhile { after: milliseconds(time)?, terminal, command });
+        return Some(Directive::WhileWaiting { after: milliseconds(time)?, terminal, command });
     }
-    let (who, command) = what.split_once("> ")?;
-    Some(match who.split_once(' ') {
-        None => Directive::Types { terminal: who, command },
+    let (terminal_name, command) = what.split_once("> ")?;
+    Some(match terminal_name.split_once(' ') {
+        None => Directive::Types { terminal: terminal_name, command },
         Some((terminal, "waits")) => Directive::Waits { terminal, command },
         Some((terminal, "listens")) => Directive::Listens { terminal, command },
         Some(_) => return None,

@@ -43,7 +43,7 @@ impl<'a> Replay<'a> {
     pub fn block(&mut self, block: &Block) {
         let mut reader = READER;
         let mut prints = None;
-        let mut meanwhile = None;
+        let mut while_waiting = None;
         let mut about = About::default();
         for directive in &block.directives {
             match directive {
@@ -58,7 +58,9 @@ impl<'a> Replay<'a> {
                     // The confirmation: "subscribe", the channel, and the number of subscriptions.
                     terminal.read_to(|line| line.starts_with("3) "));
                 }
-                Directive::Meanwhile { after, terminal, command } => meanwhile = Some((*after, *terminal, *command)),
+                Directive::WhileWaiting { after, terminal, command } => {
+                    while_waiting = Some((*after, *terminal, *command))
+                }
                 Directive::Pause(time) => thread::sleep(*time),
                 Directive::AtMost(bounds) => {
                     about.at_most = bounds.iter().map(|(name, most)| (name.to_string(), *most)).collect();
@@ -69,9 +71,9 @@ impl<'a> Replay<'a> {
         }
         if let Some(name) = prints {
             let terminal = self.terminal(name);
-            let came: Vec<String> = block.lines.iter().map(|_| terminal.read_line()).collect();
+            let actual: Vec<String> = block.lines.iter().map(|_| terminal.read_line()).collect();
             about.command = name.to_string();
-            return self.compare(block.line + 1, &block.lines, &came, &about);
+            return self.compare(block.line + 1, &block.lines, &actual, &about);
         }
         for (line, command, written) in session(block) {
             // Replaces a documented UUID with the actual one.
@@ -79,21 +81,21 @@ impl<'a> Replay<'a> {
             about.command = command.to_string();
             about.waited = wait_of(command);
             self.terminal(reader).begin(&typed);
-            if let Some((after, terminal, command)) = meanwhile.take_if(|_| about.waited > Duration::ZERO) {
+            if let Some((after, terminal, command)) = while_waiting.take_if(|_| about.waited > Duration::ZERO) {
                 self.until_blocked(reader, &typed);
                 thread::sleep(after);
                 self.types(terminal, command);
                 about.waited = after;
             }
-            let mut came = self.terminal(reader).finish();
+            let mut actual = self.terminal(reader).finish();
             // On a busy machine a command that does not wait may take half a second too, and then redis-cli prints the
             // time.
-            if about.waited.is_zero() && came.last().is_some_and(|line| is_elapsed(line)) {
-                came.pop();
+            if about.waited.is_zero() && actual.last().is_some_and(|line| is_elapsed(line)) {
+                actual.pop();
             }
-            self.compare(line, &written, &came, &about);
+            self.compare(line, &written, &actual, &about);
         }
-        assert!(meanwhile.is_none(), "line {}: no command waits for what is to come meanwhile", block.line);
+        assert!(while_waiting.is_none(), "line {}: no command waits for what is to come meanwhile", block.line);
     }
 
     fn terminal(&mut self, name: &str) -> &mut Terminal {
@@ -113,14 +115,14 @@ impl<'a> Replay<'a> {
     }
 
     /// Compares the output with the document's lines from this number.
-    fn compare(&mut self, first: usize, written: &[&str], came: &[String], about: &About) {
+    fn compare(&mut self, first: usize, written: &[&str], actual: &[String], about: &About) {
         let list = self.observer.run("CLIENT LIST").text().to_string();
         let about = About { clients: clients(&list), age: self.begun.elapsed(), ..about.clone() };
-        let said = came.join("\n");
+        let said = actual.join("\n");
         let file = self.file;
-        assert_eq!(came.len(), written.len(), "{file}, line {first}: `{}` printed\n{said}", about.command);
-        for (number, (written, came)) in (first..).zip(written.iter().zip(came)) {
-            if let Err(why) = self.masks.compare(written, came, &about) {
+        assert_eq!(actual.len(), written.len(), "{file}, line {first}: `{}` printed\n{said}", about.command);
+        for (number, (written, actual)) in (first..).zip(written.iter().zip(actual)) {
+            if let Err(why) = self.masks.compare(written, actual, &about) {
                 panic!("{file}, line {number}: `{}` printed\n{said}\nand not\n{written}\n({why})", about.command);
             }
         }

@@ -17,7 +17,7 @@ enum Varies {
     /// The port of an existing connection.
     Port,
     /// ttl and remaining: above 0, at most the value in the block's comment.
-    Left(&'static str),
+    Remaining(&'static str),
     /// age, waited, longest, held and ms: no longer than the replay has been running.
     Past,
     /// time: Unix time in ms, after the start of the replay.
@@ -53,7 +53,7 @@ impl About {
 /// The actual values seen so far for the documented ones.
 #[derive(Default)]
 pub struct Masks {
-    came_for: HashMap<String, String>,
+    actual_for: HashMap<String, String>,
     /// The last documented fencing token, and the last actual one.
     last_fence: (u64, u64),
 }
@@ -61,71 +61,76 @@ pub struct Masks {
 impl Masks {
     /// A command with the documented UUIDs replaced by the actual ones.
     pub fn fill(&self, command: &str) -> String {
-        let uuids = self.came_for.iter().filter(|(written, _)| is_uuid(written));
-        uuids.fold(command.to_string(), |command, (written, came)| command.replace(written, came))
+        let uuids = self.actual_for.iter().filter(|(written, _)| is_uuid(written));
+        uuids.fold(command.to_string(), |command, (written, actual)| command.replace(written, actual))
     }
 
     /// Whether an actual line equals the documented one, except for values that vary.
-    pub fn compare(&mut self, written: &str, came: &str, about: &About) -> Result<(), String> {
+    pub fn compare(&mut self, written: &str, actual: &str, about: &About) -> Result<(), String> {
         // redis-cli prints a blank after `=>` before a list; editors remove it.
-        let (written, came) = (written.trim_end(), came.trim_end());
-        let Some((place, varies)) = find_varying(written, &about.command) else {
-            return if written == came { Ok(()) } else { Err("nothing in this line varies".into()) };
+        let (written, actual) = (written.trim_end(), actual.trim_end());
+        let Some((range, varies)) = find_varying(written, &about.command) else {
+            return if written == actual { Ok(()) } else { Err("nothing in this line varies".into()) };
         };
         let value =
-            came.strip_prefix(&written[..place.start]).and_then(|rest| rest.strip_suffix(&written[place.end..]));
-        let value = value.ok_or_else(|| format!("only {} varies", &written[place.clone()]))?;
-        self.judge(varies, &written[place], value, about)
+            actual.strip_prefix(&written[..range.start]).and_then(|rest| rest.strip_suffix(&written[range.end..]));
+        let value = value.ok_or_else(|| format!("only {} varies", &written[range.clone()]))?;
+        self.judge(varies, &written[range], value, about)
     }
 
-    fn judge(&mut self, varies: Varies, written: &str, came: &str, about: &About) -> Result<(), String> {
+    fn judge(&mut self, varies: Varies, written: &str, actual: &str, about: &About) -> Result<(), String> {
         match varies {
-            Varies::Uuid => check(is_uuid(came), "no random UUID")?,
-            Varies::Client => check(about.clients.iter().any(|(id, _)| id == came), "no client's id")?,
-            Varies::Port => check(about.clients.iter().any(|(_, port)| port == came), "no client's port")?,
-            Varies::Fence => return self.judge_fence(written, came),
-            Varies::Left(name) => {
+            Varies::Uuid => check(is_uuid(actual), "no random UUID")?,
+            Varies::Client => check(about.clients.iter().any(|(id, _)| id == actual), "no client's id")?,
+            Varies::Port => check(about.clients.iter().any(|(_, port)| port == actual), "no client's port")?,
+            Varies::Fence => return self.judge_fence(written, actual),
+            Varies::Remaining(name) => {
                 let most = *about.at_most.get(name).ok_or(format!("the block has no `at most {name}`"))?;
                 let fits = |number: &str| Ok::<_, String>((1..=most).contains(&whole(number)?));
-                check(fits(written)? && fits(came)?, "not between 1 and the bound")?;
+                check(fits(written)? && fits(actual)?, "not between 1 and the bound")?;
                 return Ok(());
             }
-            Varies::Past => return check(u128::from(whole(came)?) <= about.age.as_millis(), "before the replay began"),
+            Varies::Past => {
+                return check(u128::from(whole(actual)?) <= about.age.as_millis(), "before the replay began")
+            }
             Varies::Time => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-                let (came, age) = (u128::from(whole(came)?), about.age.as_millis());
-                return check(whole(written).is_ok() && (now - age..=now).contains(&came), "not while the replay runs");
+                let (actual, age) = (u128::from(whole(actual)?), about.age.as_millis());
+                return check(
+                    whole(written).is_ok() && (now - age..=now).contains(&actual),
+                    "not while the replay runs",
+                );
             }
             Varies::Elapsed => {
                 // Rounded as redis-cli does.
                 let least = about.waited.as_secs_f64() - 0.01;
                 let fits = |time: &str| time.parse().is_ok_and(|s: f64| s >= least && s < LIMIT.as_secs_f64());
-                return check(fits(written) && fits(came), "shorter than the wait");
+                return check(fits(written) && fits(actual), "shorter than the wait");
             }
         }
-        self.bind(written, came)
+        self.bind(written, actual)
     }
 
     /// A fencing token that occurred before must be the same; a new one must be larger, in both texts.
-    fn judge_fence(&mut self, written: &str, came: &str) -> Result<(), String> {
-        if self.came_for.contains_key(written) {
-            return self.bind(written, came);
+    fn judge_fence(&mut self, written: &str, actual: &str) -> Result<(), String> {
+        if self.actual_for.contains_key(written) {
+            return self.bind(written, actual);
         }
-        let fences = (whole(written)?, whole(came)?);
+        let fences = (whole(written)?, whole(actual)?);
         check(fences.0 > self.last_fence.0, "README's fences do not grow")?;
         check(fences.1 > self.last_fence.1, "fences do not grow")?;
         check(fences.1 < 1 << 53, "not below 2^53")?;
         self.last_fence = fences;
-        self.bind(written, came)
+        self.bind(written, actual)
     }
 
     /// A documented value corresponds to exactly one actual value.
-    fn bind(&mut self, written: &str, came: &str) -> Result<(), String> {
-        match self.came_for.get(written) {
-            Some(before) => check(before == came, &format!("{before} came before")),
+    fn bind(&mut self, written: &str, actual: &str) -> Result<(), String> {
+        match self.actual_for.get(written) {
+            Some(before) => check(before == actual, &format!("{before} came before")),
             None => {
-                check(!self.came_for.values().any(|other| other == came), "it came for something else before")?;
-                self.came_for.insert(written.into(), came.into());
+                check(!self.actual_for.values().any(|other| other == actual), "it came for something else before")?;
+                self.actual_for.insert(written.into(), actual.into());
                 Ok(())
             }
         }
@@ -150,12 +155,12 @@ fn find_varying(line: &str, command: &str) -> Option<(Range<usize>, Varies)> {
         return Some((start..start + 36, Varies::Uuid));
     }
     let fence = (0..line.len()).map(|start| digits_at(line, start)).find(|digits| digits.len() == 16);
-    if let Some(place) = fence {
-        return Some((place, Varies::Fence));
+    if let Some(range) = fence {
+        return Some((range, Varies::Fence));
     }
     let fields = [
-        ("\"ttl\" => (integer) ", Varies::Left("ttl")),
-        ("\"remaining\" => (integer) ", Varies::Left("remaining")),
+        ("\"ttl\" => (integer) ", Varies::Remaining("ttl")),
+        ("\"remaining\" => (integer) ", Varies::Remaining("remaining")),
         ("\"age\" => (integer) ", Varies::Past),
         ("\"waited\" => (integer) ", Varies::Past),
         ("\"longest\" => (integer) ", Varies::Past),
@@ -168,16 +173,18 @@ fn find_varying(line: &str, command: &str) -> Option<(Range<usize>, Varies)> {
     ];
     let named = fields.into_iter().find_map(|(name, varies)| Some((line.find(name)? + name.len(), varies)));
     let of_command = || match command.split(' ').next() {
-        Some("PTTL") => line.starts_with("(integer) ").then_some(("(integer) ".len(), Varies::Left("ttl"))),
-        Some("LOCK.HELD") => line.starts_with("3) (integer) ").then_some(("3) (integer) ".len(), Varies::Left("ttl"))),
+        Some("PTTL") => line.starts_with("(integer) ").then_some(("(integer) ".len(), Varies::Remaining("ttl"))),
+        Some("LOCK.HELD") => {
+            line.starts_with("3) (integer) ").then_some(("3) (integer) ".len(), Varies::Remaining("ttl")))
+        }
         _ => None,
     };
     if let Some((start, varies)) = named.or_else(of_command) {
-        let place = digits_at(line, start);
+        let range = digits_at(line, start);
         // Session 0 means none, and 0 ms ago means just now.
-        let is_zero = matches!(varies, Varies::Client | Varies::Past) && &line[place.clone()] == "0";
-        let is_none = place.is_empty() || is_zero;
-        return (!is_none).then_some((place, varies));
+        let is_zero = matches!(varies, Varies::Client | Varies::Past) && &line[range.clone()] == "0";
+        let is_none = range.is_empty() || is_zero;
+        return (!is_none).then_some((range, varies));
     }
     is_elapsed(line).then(|| (1..line.len() - "s)".len(), Varies::Elapsed))
 }
@@ -265,15 +272,15 @@ fn only_varying_values_may_differ() {
         ("LOCK.ACQUIRE", "(1.53s)", &["(1.50s)", "(2.10s)"], &["(1.40s)", "(99.00s)", "(1.53)"]),
     ];
     for (command, written, right, wrong) in replies {
-        let compare = |came: &str| {
+        let compare = |actual: &str| {
             let mut masks = Masks { last_fence: (1_700_000_000_000_000, 1_700_000_000_000_000), ..Masks::default() };
-            masks.compare(written, came, &About::example(command))
+            masks.compare(written, actual, &About::example(command))
         };
-        for came in right {
-            assert_eq!(compare(came), Ok(()), "{written} may be {came}");
+        for actual in right {
+            assert_eq!(compare(actual), Ok(()), "{written} may be {actual}");
         }
-        for came in wrong {
-            assert!(compare(came).is_err(), "{written} must not be {came}");
+        for actual in wrong {
+            assert!(compare(actual).is_err(), "{written} must not be {actual}");
         }
     }
 }
@@ -282,8 +289,8 @@ fn only_varying_values_may_differ() {
 fn repeated_values_must_repeat() {
     let about = About::example("LOCK.ACQUIRE");
     let mut masks = Masks::default();
-    let mut fence = |written: &str, came: &str| {
-        masks.compare(&format!("2) (integer) {written}"), &format!("2) (integer) {came}"), &about).is_ok()
+    let mut fence = |written: &str, actual: &str| {
+        masks.compare(&format!("2) (integer) {written}"), &format!("2) (integer) {actual}"), &about).is_ok()
     };
     assert!(fence("1795233976145581", "1795294463028405"));
     assert!(fence("1795233976145581", "1795294463028405"), "the same again");

@@ -202,7 +202,7 @@ fn a_grant_lost_in_the_iteration_of_the_demotion_leaves_nothing_to_do() {
     assert_eq!(replies, [Reply::Int(1), Reply::Int(1), Reply::ok()]);
     in_sync(&other, &server);
     let before = sleeps(&server);
-    let_pass(Duration::from_millis(500));
+    let_time_pass(Duration::from_millis(500));
     // A timer of 10 ms would wake it at least a hundred times a second.
     let slept = sleeps(&server) - before;
     assert!(slept < 25, "it woke {slept} times in half a second");

@@ -133,7 +133,7 @@ fn after_a_downtime_only_expired_holders_are_gone() {
             assert_eq!(client.run("SAVE"), Reply::ok());
         }
         server.kill();
-        let_pass(Duration::from_millis(200));
+        let_time_pass(Duration::from_millis(200));
         server.restart();
         let mut client = server.client();
         assert_eq!(holders(&mut client, "readers"), ["a", "c"], "{mode}");

@@ -96,7 +96,7 @@ fn a_renewal_in_time_triggers_no_watch() {
     client.run("RWLOCK.RENEW k b PX 60000");
     let mut watcher = server.client();
     watcher.run("WATCH k");
-    let_pass(Duration::from_millis(250));
+    let_time_pass(Duration::from_millis(250));
     touch(&mut client, TOGETHER[0], "k");
     assert!(!watcher.pipeline(&["MULTI", "PING", "EXEC"])[2].is_nil());
     assert_eq!(holders(&mut client, "k"), ["a", "b"]);

@@ -76,7 +76,7 @@ impl Way {
 
     /// Gives `key` back, which `owner` must hold.
     #[track_caller]
-    pub fn give_back(&self, client: &mut Client, key: &str, owner: &str) {
+    pub fn release_held(&self, client: &mut Client, key: &str, owner: &str) {
         let released = client.run(&self.release(key, owner)).int();
         assert!(if self.has_holds { released == 0 } else { released > 0 }, "{owner} released {released} of {self:?}");
     }

@@ -133,7 +133,7 @@ impl Envelope {
 }
 
 /// The payload with another format version, and the version that it had.
-pub fn in_form(mut payload: Vec<u8>, form: u8) -> (Vec<u8>, u8) {
+pub fn with_format_version(mut payload: Vec<u8>, form: u8) -> (Vec<u8>, u8) {
     let own = std::mem::replace(&mut payload[HEADER - 1], form);
     (reseal(payload), own)
 }

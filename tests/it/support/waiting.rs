@@ -68,7 +68,7 @@ impl Waiter {
         let id = client.id();
         client.send_line(line);
         let mut observer = server.client();
-        until(&format!("`{line}` waits or is answered"), || is_blocked(&mut observer, id) || client.is_answered());
+        until(&format!("`{line}` waits or is answered"), || is_blocked(&mut observer, id) || client.has_reply());
         Waiter { client, id }
     }
 
@@ -188,7 +188,7 @@ pub fn until_all_renewed(client: &mut Client, keys: &[&str]) {
 
 /// Waits until the server has closed the client with this id.
 #[track_caller]
-pub fn until_gone(observer: &mut Client, id: i64) {
+pub fn until_exited(observer: &mut Client, id: i64) {
     until(&format!("client {id} has gone"), || observer.run(&format!("CLIENT LIST ID {id}")).bytes().is_empty());
 }
 
@@ -207,9 +207,9 @@ pub fn multi(client: &mut Client, lines: &[&str]) -> Vec<Reply> {
 /// Fails if a random line is one that no server understands; any other reply may be correct.
 #[track_caller]
 pub fn assert_is_understood(line: &str, reply: &Reply) {
-    let mistakes = ["unknown", "syntax error", "wrong number", "not an integer", "invalid expire", "NOAUTH", "LOADING"];
-    let is_mistake = |error: &str| mistakes.iter().any(|mistake| error.contains(mistake));
-    assert!(!matches!(reply, Reply::Error(error) if is_mistake(error)), "{line}: {reply:?}");
+    let invalid = ["unknown", "syntax error", "wrong number", "not an integer", "invalid expire", "NOAUTH", "LOADING"];
+    let is_invalid = |error: &str| invalid.iter().any(|mistake| error.contains(mistake));
+    assert!(!matches!(reply, Reply::Error(error) if is_invalid(error)), "{line}: {reply:?}");
 }
 
 /// Whether the client with this id is blocked.
@@ -249,7 +249,7 @@ pub fn put_to_sleep(server: &Server, time: Duration) -> Client {
     sleeper.send_line(&sleep);
     until("the server sleeps", || {
         // It may have woken up again unnoticed.
-        if sleeper.is_answered() {
+        if sleeper.has_reply() {
             assert_eq!(sleeper.read(), Reply::ok());
             sleeper.send_line(&sleep);
         }
@@ -260,7 +260,7 @@ pub fn put_to_sleep(server: &Server, time: Duration) -> Client {
 }
 
 /// Lets time pass for a promise about time; not for waiting for something that can be observed.
-pub fn let_pass(time: Duration) {
+pub fn let_time_pass(time: Duration) {
     thread::sleep(time);
 }
 

@@ -13,25 +13,25 @@ pub trait Backend {
     }
 
     /// Opens a connection, and returns its client id on the server.
-    fn connect(&mut self, who: &str) -> Result<i64, String>;
+    fn connect(&mut self, connection_name: &str) -> Result<i64, String>;
 
     /// Sends commands in one piece.
-    fn send(&mut self, who: &str, commands: &[Words]) -> Result<(), String>;
+    fn send(&mut self, connection_name: &str, commands: &[Words]) -> Result<(), String>;
 
     /// The next reply, which must already be on its way.
-    fn reply(&mut self, who: &str) -> Result<Reply, String>;
+    fn reply(&mut self, connection_name: &str) -> Result<Reply, String>;
 
     /// Checks that the server has blocked the connection and sent nothing.
-    fn waits(&mut self, who: &str) -> Result<(), String>;
+    fn waits(&mut self, connection_name: &str) -> Result<(), String>;
 
     /// The client closes the connection.
-    fn close(&mut self, who: &str) -> Result<(), String>;
+    fn close(&mut self, connection_name: &str) -> Result<(), String>;
 
     /// Checks that the server has closed it.
-    fn is_closed(&mut self, who: &str) -> Result<(), String>;
+    fn is_closed(&mut self, connection_name: &str) -> Result<(), String>;
 
     /// Checks that nothing was sent that the transcript has not read.
-    fn is_silent(&mut self, who: &str) -> Result<(), String>;
+    fn is_silent(&mut self, connection_name: &str) -> Result<(), String>;
 
     fn advance(&mut self, ms: u64) -> Result<(), String>;
 

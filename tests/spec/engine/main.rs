@@ -68,9 +68,9 @@ fn play_real(file: &str, text: &str) {
 }
 
 /// Plays the blocks of the page that run on such servers; there must be at least `least`.
-fn play_bytes(least: usize, is_asked_for: fn(&Stage) -> bool) {
+fn play_bytes(least: usize, is_selected: fn(&Stage) -> bool) {
     let words = std::env::var("SPEC").unwrap_or_default();
-    let blocks = wire::blocks(BYTES).into_iter().filter(|block| is_asked_for(&block.stage));
+    let blocks = wire::blocks(BYTES).into_iter().filter(|block| is_selected(&block.stage));
     let blocks: Vec<Promise> = blocks.collect();
     assert!(blocks.len() >= least, "only {} blocks were found", blocks.len());
     let played = blocks.iter().filter(|block| block.title.contains(&words));
@@ -155,8 +155,8 @@ fn every_promise_compares_something_and_has_a_unique_title() {
                 }
             };
             assert!(promise.steps.iter().any(compares), "{file}: {}", promise.title);
-            let family = promise.family.map(|family| family.name);
-            assert!(titles.insert((promise.title.clone(), family)), "{file}: {}: twice", promise.title);
+            let lock_type = promise.lock_type.map(|lock_type| lock_type.name);
+            assert!(titles.insert((promise.title.clone(), lock_type)), "{file}: {}: twice", promise.title);
         }
     }
 }

@@ -103,8 +103,8 @@ fn pairs(reply: &Reply) -> Option<Vec<(&Reply, &Reply)>> {
 
 /// Compares received bytes with expected ones, in which `<…>` varies. Returns the length of the expected bytes; `None`
 /// if all bytes so far match but more must follow.
-pub fn bytes_match(written: &str, came: &[u8], names: &mut Names) -> Result<Option<usize>, String> {
-    let mut rest = came;
+pub fn bytes_match(written: &str, received: &[u8], names: &mut Names) -> Result<Option<usize>, String> {
+    let mut rest = received;
     let mut parts = written.split('<');
     let mut literal = parts.next().unwrap_or_default().to_string();
     loop {
@@ -116,7 +116,7 @@ pub fn bytes_match(written: &str, came: &[u8], names: &mut Names) -> Result<Opti
             return Ok(None);
         }
         rest = &rest[common..];
-        let Some(part) = parts.next() else { return Ok(Some(came.len() - rest.len())) };
+        let Some(part) = parts.next() else { return Ok(Some(received.len() - rest.len())) };
         let (what, behind) = part.split_once('>').ok_or("a < without its >")?;
         let name = what.replace(' ', "");
         if names.contains_key(&name) {
@@ -135,12 +135,12 @@ pub fn bytes_match(written: &str, came: &[u8], names: &mut Names) -> Result<Opti
 }
 
 /// Checks what was received for `<what>`. Returns a fencing token, which must be the same wherever it is named again.
-fn varying(what: &str, came: &str, names: &Names) -> Result<Option<Reply>, String> {
+fn varying(what: &str, received: &str, names: &Names) -> Result<Option<Reply>, String> {
     let check = |is_right: bool, why: &str| if is_right { Ok(None) } else { Err(why.to_string()) };
-    let number = came.parse::<i64>();
+    let number = received.parse::<i64>();
     match what.split_once(' ') {
-        _ if what == "text" => check(!came.is_empty(), "nothing"),
-        _ if what == "0 or 1" => check(came == "0" || came == "1", "neither"),
+        _ if what == "text" => check(!received.is_empty(), "nothing"),
+        _ if what == "0 or 1" => check(received == "0" || received == "1", "neither"),
         Some(("ms", most)) => {
             let most = most.parse().map_err(|_| "no bound in ms")?;
             check(number.is_ok_and(|ms| (1..=most).contains(&ms)), "not within its bound")
@@ -323,9 +323,9 @@ fn patterns_match_as_documented() {
 
 #[test]
 fn bytes_may_differ_only_in_varying_parts() {
-    let matches = |written: &[&str], came: &str| {
+    let matches = |written: &[&str], received: &str| {
         let mut names = Names::from([("port2".to_string(), Reply::Int(7001))]);
-        let mut rest = came.as_bytes();
+        let mut rest = received.as_bytes();
         written.iter().all(|written| match bytes_match(written, rest, &mut names) {
             Ok(Some(taken)) => {
                 rest = &rest[taken..];
@@ -345,7 +345,7 @@ fn bytes_may_differ_only_in_varying_parts() {
     assert!(matches(&["-MOVED 5 h:<port 2>\r\n"], "-MOVED 5 h:7001\r\n"));
     assert!(!matches(&["-MOVED 5 h:<port 2>\r\n"], "-MOVED 5 h:7002\r\n"));
     assert!(matches(&["-ERR <text>\r\n"], "-ERR words\r\n") && !matches(&["-ERR <text>\r\n"], "-OTHER words\r\n"));
-    for came in ["*2\r\n", "*-1\r", ""] {
-        assert!(!matches(&["*-1\r\n"], came), "{came}");
+    for received in ["*2\r\n", "*-1\r", ""] {
+        assert!(!matches(&["*-1\r\n"], received), "{received}");
     }
 }

@@ -15,20 +15,25 @@ const BETWEEN_TRIES_MS: u64 = 10;
 /// Plays the transcript. The error is the whole transcript up to the failure.
 pub fn play(file: &str, promise: &Promise, backend: &mut impl Backend) -> Result<(), String> {
     let names = backend.facts().into_iter().collect();
-    let mut play = Play { backend, names, open: BTreeSet::new(), came: HashMap::new() };
-    let family = promise.family.map_or(String::new(), |family| format!(" ({})", family.name));
-    let mut told = format!("# {}{family}\n", promise.title);
+    let mut play = Play { backend, names, open: BTreeSet::new(), received: HashMap::new() };
+    let lock_type = promise.lock_type.map_or(String::new(), |lock_type| format!(" ({})", lock_type.name));
+    let mut played_text = format!("# {}{lock_type}\n", promise.title);
     for step in &promise.steps {
-        told.push_str(&format!("{}\n", step.text));
+        played_text.push_str(&format!("{}\n", step.text));
         if let Err(why) = play.step(step) {
-            return Err(format!("{told}      {why}\n      ({file}, line {})", step.line));
+            return Err(format!("{played_text}      {why}\n      ({file}, line {})", step.line));
         }
     }
-    if let Some((who, came)) = play.came.iter().find(|(_, came)| !came.is_empty()) {
-        return Err(format!("{told}      {who}, at the end: more came: {}", came.escape_ascii()));
+    if let Some((connection_name, received)) = play.received.iter().find(|(_, received)| !received.is_empty()) {
+        return Err(format!(
+            "{played_text}      {connection_name}, at the end: more came: {}",
+            received.escape_ascii()
+        ));
     }
-    for who in play.open.clone() {
-        play.backend.is_silent(&who).map_err(|why| format!("{told}      {who}, at the end: {why}"))?;
+    for connection_name in play.open.clone() {
+        play.backend
+            .is_silent(&connection_name)
+            .map_err(|why| format!("{played_text}      {connection_name}, at the end: {why}"))?;
     }
     Ok(())
 }
@@ -38,29 +43,29 @@ struct Play<'b, B> {
     names: Names,
     open: BTreeSet<String>,
     /// Reply bytes that no line has consumed yet, by connection.
-    came: HashMap<String, Vec<u8>>,
+    received: HashMap<String, Vec<u8>>,
 }
 
 impl<B: Backend> Play<'_, B> {
     fn step(&mut self, step: &Step) -> Result<(), String> {
         match &step.action {
-            Action::Sends { who, commands, ends } => {
-                self.send(who, commands)?;
-                ends.iter().try_for_each(|end| self.end(who, end))
+            Action::Sends { connection_name, commands, ends } => {
+                self.send(connection_name, commands)?;
+                ends.iter().try_for_each(|end| self.end(connection_name, end))
             }
-            Action::Gets { who, end } => self.end(who, end),
-            Action::Loses { who, end } => {
-                self.end(who, end)?;
-                self.close(who)
+            Action::Gets { connection_name, end } => self.end(connection_name, end),
+            Action::Loses { connection_name, end } => {
+                self.end(connection_name, end)?;
+                self.close(connection_name)
             }
-            Action::Until { who, command, end } => {
+            Action::Until { connection_name, command, end } => {
                 let mut left = MOST_TRIES;
                 loop {
-                    self.send(who, std::slice::from_ref(command))?;
-                    match self.end(who, end) {
+                    self.send(connection_name, std::slice::from_ref(command))?;
+                    match self.end(connection_name, end) {
                         Err(why) if left == 0 => return Err(why),
                         Err(_) => {
-                            self.came.remove(who);
+                            self.received.remove(connection_name);
                             left -= 1;
                             self.backend.advance(BETWEEN_TRIES_MS)?;
                         }
@@ -68,10 +73,10 @@ impl<B: Backend> Play<'_, B> {
                     }
                 }
             }
-            Action::Ends { who } => self.close(who),
-            Action::IsClosed { who } => {
-                self.open.remove(who);
-                self.backend.is_closed(who)
+            Action::Ends { connection_name } => self.close(connection_name),
+            Action::IsClosed { connection_name } => {
+                self.open.remove(connection_name);
+                self.backend.is_closed(connection_name)
             }
             Action::Passes { ms } => self.backend.advance(*ms),
             Action::Restarts => {
@@ -82,39 +87,39 @@ impl<B: Backend> Play<'_, B> {
         }
     }
 
-    fn send(&mut self, who: &str, commands: &[Command]) -> Result<(), String> {
-        self.connect(who)?;
+    fn send(&mut self, connection_name: &str, commands: &[Command]) -> Result<(), String> {
+        self.connect(connection_name)?;
         let commands: Result<Vec<Words>, String> = commands.iter().map(|command| self.words_of(command)).collect();
-        self.backend.send(who, &commands?)
+        self.backend.send(connection_name, &commands?)
     }
 
-    fn close(&mut self, who: &str) -> Result<(), String> {
-        self.open.remove(who);
-        self.came.remove(who);
-        self.backend.close(who)
+    fn close(&mut self, connection_name: &str) -> Result<(), String> {
+        self.open.remove(connection_name);
+        self.received.remove(connection_name);
+        self.backend.close(connection_name)
     }
 
-    fn end(&mut self, who: &str, end: &End) -> Result<(), String> {
+    fn end(&mut self, connection_name: &str, end: &End) -> Result<(), String> {
         match end {
-            End::Waits => self.backend.waits(who),
-            End::NoError => match self.backend.reply(who)? {
+            End::Waits => self.backend.waits(connection_name),
+            End::NoError => match self.backend.reply(connection_name)? {
                 reply if reply.is_error() => Err(format!("came: {reply:?}")),
                 _ => Ok(()),
             },
             End::Bytes { written, more } => loop {
-                let came = self.came.entry(who.to_string()).or_default();
-                match bytes_match(written, came, &mut self.names)
-                    .map_err(|why| format!("{why}; came: {}", came.escape_ascii()))?
+                let received = self.received.entry(connection_name.to_string()).or_default();
+                match bytes_match(written, received, &mut self.names)
+                    .map_err(|why| format!("{why}; came: {}", received.escape_ascii()))?
                 {
                     Some(taken) => {
-                        came.drain(..if *more { came.len() } else { taken });
+                        received.drain(..if *more { received.len() } else { taken });
                         return Ok(());
                     }
-                    None => self.backend.reply(who)?.encode(came),
+                    None => self.backend.reply(connection_name)?.encode(received),
                 }
             },
             End::Reply(pattern) => {
-                let reply = self.backend.reply(who)?;
+                let reply = self.backend.reply(connection_name)?;
                 match pattern.matches(&reply, &mut self.names) {
                     true => Ok(()),
                     false => Err(format!("came: {reply:?}")),
@@ -124,10 +129,10 @@ impl<B: Backend> Play<'_, B> {
     }
 
     /// Opens a connection when it is first named.
-    fn connect(&mut self, who: &str) -> Result<(), String> {
-        if self.open.insert(who.to_string()) {
-            let id = self.backend.connect(who)?;
-            self.names.insert(format!("id:{who}"), Reply::Int(id));
+    fn connect(&mut self, connection_name: &str) -> Result<(), String> {
+        if self.open.insert(connection_name.to_string()) {
+            let id = self.backend.connect(connection_name)?;
+            self.names.insert(format!("id:{connection_name}"), Reply::Int(id));
         }
         Ok(())
     }
@@ -157,10 +162,10 @@ impl<B: Backend> Play<'_, B> {
     }
 
     fn word(&self, word: &str) -> Result<Vec<u8>, String> {
-        if let Some(who) = word.strip_prefix('@') {
-            return match self.names.get(&format!("id:{who}")) {
+        if let Some(connection_name) = word.strip_prefix('@') {
+            return match self.names.get(&format!("id:{connection_name}")) {
                 Some(Reply::Int(id)) => Ok(id.to_string().into_bytes()),
-                _ => Err(format!("{who} is not connected")),
+                _ => Err(format!("{connection_name} is not connected")),
             };
         }
         match word.strip_prefix('$').map(|name| self.names.get(name)) {

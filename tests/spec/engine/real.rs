@@ -20,7 +20,7 @@ const STEP_MS: u64 = 10;
 const MOST_STEPS: u64 = 2_000;
 
 /// How long something may take that is promised to be immediate.
-const LATE_MS: u64 = 60;
+const TOLERANCE_MS: u64 = 60;
 
 /// How many event-loop iterations must pass before time advances.
 const ROUNDS: usize = 4;
@@ -43,7 +43,7 @@ impl Real {
             true => Real::over(vec![Server::builder().config("hz 500").clocks(START).start()], Some(START)),
             false => return Real::over(vec![Server::start()], None),
         };
-        if !real.goes_by_its_clocks() {
+        if !real.uses_its_clocks() {
             real = Real::over(vec![Server::start()], None);
         }
         real.reset();
@@ -91,7 +91,7 @@ impl Real {
     }
 
     /// Whether both server and module use the preloaded clocks.
-    fn goes_by_its_clocks(&mut self) -> bool {
+    fn uses_its_clocks(&mut self) -> bool {
         let fence = self.control.run("LOCK.ACQUIRE k a PX 1").fence();
         self.put_clocks_forward(1_000);
         self.control.run("PING");
@@ -112,8 +112,8 @@ impl Real {
         }
     }
 
-    fn client(&mut self, who: &str) -> Result<&mut Client, String> {
-        self.connections.get_mut(who).map(|(client, _)| client).ok_or("there is no such connection".into())
+    fn client(&mut self, connection_name: &str) -> Result<&mut Client, String> {
+        self.connections.get_mut(connection_name).map(|(client, _)| client).ok_or("there is no such connection".into())
     }
 
     /// Polls until there is a result, for as long as something immediate may take.
@@ -127,7 +127,7 @@ impl Real {
                 self.control.run("PING");
             }
             match self.clocks {
-                Some(_) if late_ms < LATE_MS => {
+                Some(_) if late_ms < TOLERANCE_MS => {
                     self.put_clocks_forward(1);
                     late_ms += 1;
                 }
@@ -137,13 +137,13 @@ impl Real {
         }
     }
 
-    fn read_now(&mut self, who: &str) -> Result<Option<Reply>, String> {
-        self.client(who)?.read_any_now().map_err(|error| format!("the connection broke: {error}"))
+    fn read_now(&mut self, connection_name: &str) -> Result<Option<Reply>, String> {
+        self.client(connection_name)?.read_any_now().map_err(|error| format!("the connection broke: {error}"))
     }
 
-    fn is_blocked(&mut self, who: &str) -> Result<bool, String> {
-        let id = self.connections.get(who).ok_or("there is no such connection")?.1;
-        let line = match who.ends_with('\'') {
+    fn is_blocked(&mut self, connection_name: &str) -> Result<bool, String> {
+        let id = self.connections.get(connection_name).ok_or("there is no such connection")?.1;
+        let line = match connection_name.ends_with('\'') {
             true => self.servers[1].client().run(&format!("CLIENT LIST ID {id}")),
             false => self.control.run(&format!("CLIENT LIST ID {id}")),
         };
@@ -152,7 +152,7 @@ impl Real {
     }
 
     /// Records the value of a setting before it is changed.
-    fn note_setting(&mut self, command: &Words) {
+    fn record_setting(&mut self, command: &Words) {
         let [config, set, name, _] = command.as_slice() else { return };
         if config.eq_ignore_ascii_case(b"CONFIG") && set.eq_ignore_ascii_case(b"SET") {
             let name = String::from_utf8_lossy(name).into_owned();
@@ -187,74 +187,74 @@ impl Backend for Real {
         self.facts.clone()
     }
 
-    fn connect(&mut self, who: &str) -> Result<i64, String> {
-        let is_second = who.ends_with('\'');
+    fn connect(&mut self, connection_name: &str) -> Result<i64, String> {
+        let is_second = connection_name.ends_with('\'');
         let server = self.servers.get(usize::from(is_second)).ok_or("there is no second server")?;
-        let is_resp3 = who.trim_end_matches('\'').ends_with('3');
+        let is_resp3 = connection_name.trim_end_matches('\'').ends_with('3');
         let mut client = if is_resp3 { server.client3() } else { server.client() };
         let id = client.id();
-        self.connections.insert(who.to_string(), (client, id));
+        self.connections.insert(connection_name.to_string(), (client, id));
         Ok(id)
     }
 
-    fn send(&mut self, who: &str, commands: &[Words]) -> Result<(), String> {
+    fn send(&mut self, connection_name: &str, commands: &[Words]) -> Result<(), String> {
         let mut pipeline = Pipeline::default();
         for command in commands {
-            self.note_setting(command);
+            self.record_setting(command);
             pipeline.push(command);
         }
-        self.client(who)?.send_raw(&pipeline.bytes);
+        self.client(connection_name)?.send_raw(&pipeline.bytes);
         Ok(())
     }
 
-    fn reply(&mut self, who: &str) -> Result<Reply, String> {
-        self.soon(|real| real.read_now(who))?.ok_or("no reply".into())
+    fn reply(&mut self, connection_name: &str) -> Result<Reply, String> {
+        self.soon(|real| real.read_now(connection_name))?.ok_or("no reply".into())
     }
 
-    fn waits(&mut self, who: &str) -> Result<(), String> {
+    fn waits(&mut self, connection_name: &str) -> Result<(), String> {
         let waits = self.soon(|real| {
-            if let Some(reply) = real.read_now(who)? {
+            if let Some(reply) = real.read_now(connection_name)? {
                 return Err(format!("it was told {reply:?}"));
             }
-            Ok(real.is_blocked(who)?.then_some(()))
+            Ok(real.is_blocked(connection_name)?.then_some(()))
         })?;
         self.rounds();
-        match (waits, self.read_now(who)?) {
+        match (waits, self.read_now(connection_name)?) {
             (Some(()), None) => Ok(()),
             (_, Some(reply)) => Err(format!("it was told {reply:?}")),
             (None, None) => Err("it does not wait".into()),
         }
     }
 
-    fn close(&mut self, who: &str) -> Result<(), String> {
-        let (client, id) = self.connections.remove(who).ok_or("there is no such connection")?;
+    fn close(&mut self, connection_name: &str) -> Result<(), String> {
+        let (client, id) = self.connections.remove(connection_name).ok_or("there is no such connection")?;
         drop(client);
-        let is_gone = |real: &mut Real| {
-            let line = match who.ends_with('\'') {
+        let has_exited = |real: &mut Real| {
+            let line = match connection_name.ends_with('\'') {
                 true => real.servers[1].client().run(&format!("CLIENT LIST ID {id}")),
                 false => real.control.run(&format!("CLIENT LIST ID {id}")),
             };
             Ok(line.bytes().is_empty().then_some(()))
         };
-        self.soon(is_gone)?.ok_or("the server has not let go of it")?;
+        self.soon(has_exited)?.ok_or("the server has not let go of it")?;
         self.rounds();
         Ok(())
     }
 
-    fn is_closed(&mut self, who: &str) -> Result<(), String> {
-        let closed = self.soon(|real| match real.client(who)?.read_any_now() {
+    fn is_closed(&mut self, connection_name: &str) -> Result<(), String> {
+        let closed = self.soon(|real| match real.client(connection_name)?.read_any_now() {
             Ok(None) => Ok(None),
             Ok(Some(reply)) => Err(format!("it was told {reply:?}")),
             Err(_) => Ok(Some(())),
         })?;
-        self.connections.remove(who);
+        self.connections.remove(connection_name);
         self.rounds();
         closed.ok_or("it is open".into())
     }
 
-    fn is_silent(&mut self, who: &str) -> Result<(), String> {
+    fn is_silent(&mut self, connection_name: &str) -> Result<(), String> {
         self.rounds();
-        match self.read_now(who)? {
+        match self.read_now(connection_name)? {
             None => Ok(()),
             Some(reply) => Err(format!("it was told {reply:?}")),
         }

@@ -15,65 +15,65 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    fn number(&self, who: &str) -> Result<u64, String> {
-        self.connections.get(who).copied().ok_or("there is no such connection".into())
+    fn number(&self, connection_name: &str) -> Result<u64, String> {
+        self.connections.get(connection_name).copied().ok_or("there is no such connection".into())
     }
 
-    fn take(&mut self, who: &str) -> Result<&mut VecDeque<Reply>, String> {
-        let bytes = self.server.read(self.number(who)?);
-        let came = decode_all(&bytes).map_err(|error| error.to_string())?;
-        let replies = self.replies.entry(who.to_string()).or_default();
-        replies.extend(came);
+    fn take(&mut self, connection_name: &str) -> Result<&mut VecDeque<Reply>, String> {
+        let bytes = self.server.read(self.number(connection_name)?);
+        let received = decode_all(&bytes).map_err(|error| error.to_string())?;
+        let replies = self.replies.entry(connection_name.to_string()).or_default();
+        replies.extend(received);
         Ok(replies)
     }
 }
 
 impl Backend for Simulated {
-    fn connect(&mut self, who: &str) -> Result<i64, String> {
+    fn connect(&mut self, connection_name: &str) -> Result<i64, String> {
         let number = self.server.connect();
-        self.connections.insert(who.to_string(), number);
-        if who.ends_with('3') {
-            self.send(who, &[vec![b"HELLO".to_vec(), b"3".to_vec()]])?;
-            self.reply(who)?;
+        self.connections.insert(connection_name.to_string(), number);
+        if connection_name.ends_with('3') {
+            self.send(connection_name, &[vec![b"HELLO".to_vec(), b"3".to_vec()]])?;
+            self.reply(connection_name)?;
         }
         Ok(number as i64)
     }
 
-    fn send(&mut self, who: &str, commands: &[Words]) -> Result<(), String> {
-        self.server.send(self.number(who)?, commands.to_vec());
+    fn send(&mut self, connection_name: &str, commands: &[Words]) -> Result<(), String> {
+        self.server.send(self.number(connection_name)?, commands.to_vec());
         Ok(())
     }
 
-    fn reply(&mut self, who: &str) -> Result<Reply, String> {
-        self.take(who)?.pop_front().ok_or("no reply".into())
+    fn reply(&mut self, connection_name: &str) -> Result<Reply, String> {
+        self.take(connection_name)?.pop_front().ok_or("no reply".into())
     }
 
-    fn waits(&mut self, who: &str) -> Result<(), String> {
-        self.is_silent(who)?;
-        match self.server.is_blocked(self.number(who)?) {
+    fn waits(&mut self, connection_name: &str) -> Result<(), String> {
+        self.is_silent(connection_name)?;
+        match self.server.is_blocked(self.number(connection_name)?) {
             true => Ok(()),
             false => Err("it does not wait".into()),
         }
     }
 
-    fn close(&mut self, who: &str) -> Result<(), String> {
-        self.server.close(self.number(who)?);
-        self.connections.remove(who);
+    fn close(&mut self, connection_name: &str) -> Result<(), String> {
+        self.server.close(self.number(connection_name)?);
+        self.connections.remove(connection_name);
         Ok(())
     }
 
-    fn is_closed(&mut self, who: &str) -> Result<(), String> {
-        match self.server.is_connected(self.number(who)?) {
+    fn is_closed(&mut self, connection_name: &str) -> Result<(), String> {
+        match self.server.is_connected(self.number(connection_name)?) {
             false => {
-                self.connections.remove(who);
+                self.connections.remove(connection_name);
                 Ok(())
             }
             true => Err("it is open".into()),
         }
     }
 
-    fn is_silent(&mut self, who: &str) -> Result<(), String> {
-        match self.take(who)?.front() {
+    fn is_silent(&mut self, connection_name: &str) -> Result<(), String> {
+        match self.take(connection_name)?.front() {
             None => Ok(()),
             Some(reply) => Err(format!("it was told {reply:?}")),
         }

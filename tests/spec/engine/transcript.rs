@@ -11,7 +11,7 @@ pub struct Promise {
     /// What it is played on.
     pub stage: Stage,
     /// The lock type it is played with, for a promise that every lock type makes.
-    pub family: Option<&'static LockType>,
+    pub lock_type: Option<&'static LockType>,
     /// The steps, in order.
     pub steps: Vec<Step>,
 }
@@ -27,7 +27,7 @@ pub struct LockType {
 }
 
 /// Every lock type, with the options that allow one holder at a time.
-const FAMILIES: [LockType; 5] = [
+const LOCK_TYPES: [LockType; 5] = [
     LockType {
         name: "LOCK",
         acquire: "LOCK.ACQUIRE KEY OWNER",
@@ -113,17 +113,17 @@ pub struct Step {
 #[derive(Debug)]
 pub enum Action {
     /// `a> COMMAND | COMMAND -> reply | reply`: sent in one piece.
-    Sends { who: String, commands: Vec<Command>, ends: Vec<End> },
+    Sends { connection_name: String, commands: Vec<Command>, ends: Vec<End> },
     /// `a -> reply`, `a waits`
-    Gets { who: String, end: End },
+    Gets { connection_name: String, end: End },
     /// The reply has arrived up to this point, and the connection is lost.
-    Loses { who: String, end: End },
+    Loses { connection_name: String, end: End },
     /// The command is sent repeatedly until its reply matches.
-    Until { who: String, command: Command, end: End },
+    Until { connection_name: String, command: Command, end: End },
     /// `a ends`: the client closes its connection.
-    Ends { who: String },
+    Ends { connection_name: String },
     /// `a is closed`: the server has closed the connection.
-    IsClosed { who: String },
+    IsClosed { connection_name: String },
     /// `after 10 ms`
     Passes { ms: u64 },
     /// `the server restarts`
@@ -165,28 +165,28 @@ pub fn promises(text: &str) -> Vec<Promise> {
 
 /// One promise, or one per lock type.
 fn played(lines: &[(usize, String)]) -> Vec<Promise> {
-    match lines.iter().any(|(_, line)| line == IN_EVERY_FAMILY) {
-        true => FAMILIES.iter().map(|family| promise(lines, Some(family))).collect(),
+    match lines.iter().any(|(_, line)| line == WITH_EVERY_LOCK_TYPE) {
+        true => LOCK_TYPES.iter().map(|lock_type| promise(lines, Some(lock_type))).collect(),
         false => vec![promise(lines, None)],
     }
 }
 
-fn promise(lines: &[(usize, String)], family: Option<&'static LockType>) -> Promise {
+fn promise(lines: &[(usize, String)], lock_type: Option<&'static LockType>) -> Promise {
     let (line, title) = &lines[0];
     let title = title.strip_prefix("# ").unwrap_or_else(|| panic!("line {line}: no promise yet")).to_string();
-    let mut promise = Promise { title, stage: Stage::Any, family, steps: Vec::new() };
+    let mut promise = Promise { title, stage: Stage::Any, lock_type, steps: Vec::new() };
     for (line, text) in &lines[1..] {
         if let Some(stage) = stage(text) {
             promise.stage = stage;
-        } else if text != IN_EVERY_FAMILY {
-            let action = action(text, family).unwrap_or_else(|why| panic!("line {line}: {text}: {why}"));
+        } else if text != WITH_EVERY_LOCK_TYPE {
+            let action = action(text, lock_type).unwrap_or_else(|why| panic!("line {line}: {text}: {why}"));
             promise.steps.push(Step { line: *line, text: text.clone(), action });
         }
     }
     promise
 }
 
-const IN_EVERY_FAMILY: &str = "with every lock type";
+const WITH_EVERY_LOCK_TYPE: &str = "with every lock type";
 /// Follows each promise.
 const END_OF_PROMISE: &str = "";
 
@@ -226,7 +226,7 @@ fn stage(text: &str) -> Option<Stage> {
     }
 }
 
-fn action(text: &str, family: Option<&LockType>) -> Result<Action, String> {
+fn action(text: &str, lock_type: Option<&LockType>) -> Result<Action, String> {
     match text {
         "the server restarts" => return Ok(Action::Restarts),
         "the replica follows" => return Ok(Action::Follows),
@@ -236,8 +236,8 @@ fn action(text: &str, family: Option<&LockType>) -> Result<Action, String> {
         return Ok(Action::Passes { ms: ms.parse().map_err(|_| "not a number of ms")? });
     }
     let end_of_name = text.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '\'').ok_or("no step")?;
-    let (who, rest) = text.split_at(end_of_name);
-    let who = who.to_string();
+    let (connection_name, rest) = text.split_at(end_of_name);
+    let connection_name = connection_name.to_string();
     if let Some(sent) = rest.strip_prefix("> ") {
         let (sent, ends) = match sent.trim_end().strip_suffix(" waits") {
             Some(sent) if !sent.contains(" -> ") => (sent, vec![End::Waits]),
@@ -246,21 +246,22 @@ fn action(text: &str, family: Option<&LockType>) -> Result<Action, String> {
                 (sent, ends.split(" | ").map(|end| parse_end(end.trim())).collect::<Result<_, _>>()?)
             }
         };
-        let in_family = |command: &str| family.map_or(command.to_string(), |family| family.command(command));
+        let in_lock_type =
+            |command: &str| lock_type.map_or(command.to_string(), |lock_type| lock_type.command(command));
         let commands: Vec<Command> =
-            sent.split(" | ").map(|command| Command::Line(in_family(command.trim()))).collect();
+            sent.split(" | ").map(|command| Command::Line(in_lock_type(command.trim()))).collect();
         if commands.len() != ends.len() {
             return Err(format!("{} commands, {} replies", commands.len(), ends.len()));
         }
-        return Ok(Action::Sends { who, commands, ends });
+        return Ok(Action::Sends { connection_name, commands, ends });
     }
     match rest.trim() {
-        "ends" => Ok(Action::Ends { who }),
-        "is closed" => Ok(Action::IsClosed { who }),
-        "waits" => Ok(Action::Gets { who, end: End::Waits }),
+        "ends" => Ok(Action::Ends { connection_name }),
+        "is closed" => Ok(Action::IsClosed { connection_name }),
+        "waits" => Ok(Action::Gets { connection_name, end: End::Waits }),
         rest => {
             let reply = rest.strip_prefix("-> ").ok_or("no step")?;
-            Ok(Action::Gets { who, end: parse_end(reply.trim())? })
+            Ok(Action::Gets { connection_name, end: parse_end(reply.trim())? })
         }
     }
 }

@@ -30,7 +30,7 @@ pub fn blocks(page: &str) -> Vec<Promise> {
 }
 
 fn block(title: String, lines: &[(usize, &str)]) -> Promise {
-    let mut promise = Promise { title, stage: Stage::Configured(Vec::new()), family: None, steps: Vec::new() };
+    let mut promise = Promise { title, stage: Stage::Configured(Vec::new()), lock_type: None, steps: Vec::new() };
     for (line, text) in joined(lines) {
         if let Some(servers) = text.strip_prefix("servers: ") {
             assert!(promise.steps.is_empty(), "line {line}: the servers come first");
@@ -67,7 +67,7 @@ fn stage(servers: &str) -> Option<Stage> {
 fn action(text: &str) -> Result<Action, String> {
     let (first, rest) = text.split_once(' ').ok_or("no step")?;
     if let Some(kind) = first.strip_suffix(':') {
-        let (who, kind) = match kind.strip_suffix('\'') {
+        let (connection_name, kind) = match kind.strip_suffix('\'') {
             Some(kind) => (format!("{TEST}'"), kind),
             None => (TEST.to_string(), kind),
         };
@@ -79,25 +79,25 @@ fn action(text: &str) -> Result<Action, String> {
         };
         let command = Command::Line(named(command));
         return match (kind, &end) {
-            ("test", _) => Ok(Action::Sends { who, commands: vec![command], ends: vec![end] }),
-            ("until", End::Bytes { .. }) => Ok(Action::Until { who, command, end }),
+            ("test", _) => Ok(Action::Sends { connection_name, commands: vec![command], ends: vec![end] }),
+            ("until", End::Bytes { .. }) => Ok(Action::Until { connection_name, command, end }),
             _ => Err("no step".into()),
         };
     }
-    let who = first.to_string();
-    let name = who.trim_end_matches('\'').trim_end_matches('3');
+    let connection_name = first.to_string();
+    let name = connection_name.trim_end_matches('\'').trim_end_matches('3');
     if !(name.len() == 1 && name.chars().all(|letter| letter.is_ascii_uppercase())) {
         return Err("no connection has this name".into());
     }
     let (verb, bytes) = rest.split_once(' ').unwrap_or((rest, ""));
     let bytes = unescaped(bytes);
     match (verb, rest) {
-        (">", _) => Ok(Action::Sends { who, commands: commands(bytes.as_bytes())?, ends: Vec::new() }),
-        ("<", _) => Ok(Action::Gets { who, end: End::Bytes { written: bytes, more: false } }),
-        ("<|", _) => Ok(Action::Loses { who, end: End::Bytes { written: bytes, more: true } }),
-        (_, "waits") => Ok(Action::Gets { who, end: End::Waits }),
-        (_, "closes") => Ok(Action::Ends { who }),
-        (_, "is closed") => Ok(Action::IsClosed { who }),
+        (">", _) => Ok(Action::Sends { connection_name, commands: commands(bytes.as_bytes())?, ends: Vec::new() }),
+        ("<", _) => Ok(Action::Gets { connection_name, end: End::Bytes { written: bytes, more: false } }),
+        ("<|", _) => Ok(Action::Loses { connection_name, end: End::Bytes { written: bytes, more: true } }),
+        (_, "waits") => Ok(Action::Gets { connection_name, end: End::Waits }),
+        (_, "closes") => Ok(Action::Ends { connection_name }),
+        (_, "is closed") => Ok(Action::IsClosed { connection_name }),
         _ => Err("no step".into()),
     }
 }
@@ -142,11 +142,13 @@ fn a_block_is_parsed_correctly() {
     assert_eq!(promise.stage, Stage::Configured(vec!["lock.grace 5".into()]));
     let steps: Vec<_> = promise.steps.iter().map(|step| (step.line, format!("{:?}", step.action))).collect();
     let ping = vec![Command::Words(vec![b"PING".to_vec()])];
-    let sends = Action::Sends { who: "A3'".into(), commands: ping, ends: Vec::new() };
-    let waits = Action::Gets { who: "B".into(), end: End::Waits };
+    let sends = Action::Sends { connection_name: "A3'".into(), commands: ping, ends: Vec::new() };
+    let waits = Action::Gets { connection_name: "B".into(), end: End::Waits };
     assert_eq!(steps, [(10, format!("{sends:?}")), (12, format!("{waits:?}"))]);
     assert!(matches!(action("until: EXISTS k = :0"), Ok(Action::Until { .. })));
-    assert!(matches!(action("test': GET <fence 1>"), Ok(Action::Sends { who, .. }) if who == "test'"));
+    assert!(
+        matches!(action("test': GET <fence 1>"), Ok(Action::Sends { connection_name, .. }) if connection_name == "test'")
+    );
     assert_eq!(named("GET <fence 1> k"), "GET $fence1 k");
     for nonsense in ["a > x", "AB > x", "A sleeps", "when: x", "until: x", "A", "", "A > *1\\r\\n", "A > +OK\\r\\n"] {
         assert!(action(nonsense).is_err(), "{nonsense}");

@@ -209,7 +209,7 @@ impl Client {
     }
 
     /// Whether a reply, or the end of the connection, can be read.
-    pub fn is_answered(&mut self) -> bool {
+    pub fn has_reply(&mut self) -> bool {
         let is_silent = |error: io::Error| {
             matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
         };

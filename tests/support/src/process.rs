@@ -29,7 +29,7 @@ pub fn die_with_parent(command: &mut Command) {
 pub fn die_with_parent(_: &mut Command) {}
 
 /// Asks a child to shut down cleanly (SIGTERM). It may already have ended.
-pub fn ask_to_end(child: &Child) {
+pub fn request_shutdown(child: &Child) {
     if let Ok(pid) = libc::pid_t::try_from(child.id()) {
         // SAFETY: a plain system call. The child has not been reaped yet, so the pid is still its own.
         unsafe { libc::kill(pid, libc::SIGTERM) };

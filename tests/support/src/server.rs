@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::info::Info;
 use crate::module::{built_clock, built_module};
 use crate::ports::free_port;
-use crate::process::{ask_to_end, die_with_parent, faketime};
+use crate::process::{die_with_parent, faketime, request_shutdown};
 use crate::wait::{until, LIMIT};
 
 /// How often to try another port if the first one was taken in the meantime.
@@ -263,7 +263,7 @@ impl Server {
     /// the end.
     fn end(&mut self) {
         let Some(child) = &mut self.child else { return };
-        ask_to_end(child);
+        request_shutdown(child);
         let started = Instant::now();
         while matches!(child.try_wait(), Ok(None)) && started.elapsed() < LIMIT {
             thread::sleep(Duration::from_millis(5));

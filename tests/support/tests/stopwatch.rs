@@ -30,10 +30,10 @@ fn a_paused_server_is_not_late() {
     let mut client = server.client();
     signal("-STOP");
     client.send_line("PING");
-    let goes_on = thread::spawn(move || {
+    let continues = thread::spawn(move || {
         thread::sleep(3 * LIMIT);
         signal("-CONT");
     });
     assert_eq!(client.read_soon(LIMIT), Some(Reply::Status("PONG".into())));
-    goes_on.join().expect("it goes on");
+    continues.join().expect("it goes on");
 }

@@ -17,8 +17,12 @@ fn a_held_lock_is_a_conflict_with_or_without_a_wait() {
         assert_eq!((end.code(), end.stdout(), end.stderr.as_str()), (Some(1), "", ""), "{options}");
     }
     assert_eq!(done(&server, "--no-wait --conflict-exit-code 9 k", "true").code(), Some(9));
-    let told = done(&server, "--no-wait --verbose k", "true");
-    assert!(told.stderr.contains("k: not granted") && told.stderr.contains(", held by other for "), "{}", told.stderr);
+    let shown_text = done(&server, "--no-wait --verbose k", "true");
+    assert!(
+        shown_text.stderr.contains("k: not granted") && shown_text.stderr.contains(", held by other for "),
+        "{}",
+        shown_text.stderr
+    );
     assert_eq!(at(&server, "waiters k --json").json().as_array().map(Vec::len), Some(0));
 }
 

@@ -4,7 +4,7 @@ use faults::proxy::{Direction, Proxy, BOTH};
 use rustix::process::Signal;
 use support::{until, Server};
 
-use super::runner::{is_gone, is_held, run, send, until_gone, Runner};
+use super::runner::{has_exited, is_held, run, send, until_exited, Runner};
 use crate::tool::command;
 
 #[test]
@@ -15,7 +15,7 @@ fn a_broken_lock_ends_the_command_and_is_reported() {
         let sleeper = runner.printed_id("sleeper");
         assert_eq!(server.client().run("LOCK.BREAK k").int(), 1);
         assert_eq!(runner.wait().code(), Some(75), "{options}");
-        until_gone(sleeper);
+        until_exited(sleeper);
         let end = runner.end();
         assert!(
             end.stderr.contains("k: the lock was lost: terminating")
@@ -80,7 +80,7 @@ fn a_stopped_command_is_resumed_in_order_to_end_it() {
     super::runner::until_stopped(command);
     server.client().run("LOCK.BREAK k");
     assert_eq!(runner.end().code(), Some(75));
-    assert!(is_gone(command));
+    assert!(has_exited(command));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_signal_does_not_wait_for_a_release_without_a_reply() {
         proxy.stall(&BOTH);
         if to == "us" {
             runner.close_stdin();
-            until_gone(command);
+            until_exited(command);
         }
         let began = std::time::Instant::now();
         if to == "it" {
@@ -141,7 +141,7 @@ fn a_signal_does_not_wait_for_a_release_without_a_reply() {
             runner.signal(Signal::TERM);
         }
         // Before closing its input, which would also end it.
-        until_gone(command);
+        until_exited(command);
         let end = runner.end();
         assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
         assert_eq!(end.code(), code);
@@ -246,6 +246,6 @@ fn a_run_stopped_past_the_lease_notices_at_once_when_resumed() {
     let fence = server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
     runner.signal(Signal::CONT);
     assert_eq!(runner.wait().code(), Some(75));
-    assert!(is_gone(command));
+    assert!(has_exited(command));
     assert_eq!(server.client().run("LOCK.INFO k").get("fence").int(), fence, "the new holder keeps it");
 }

@@ -252,13 +252,13 @@ pub fn state(id: i32) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-pub fn is_gone(id: i32) -> bool {
+pub fn has_exited(id: i32) -> bool {
     matches!(state(id), None | Some('Z'))
 }
 
 #[track_caller]
-pub fn until_gone(id: i32) {
-    until(&format!("process {id} has ended"), || is_gone(id));
+pub fn until_exited(id: i32) {
+    until(&format!("process {id} has ended"), || has_exited(id));
 }
 
 #[track_caller]

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use support::{until, Server};
 
-use super::runner::{is_gone, is_held, run, send, state, until_gone, until_stopped, until_waiters, waiters};
+use super::runner::{has_exited, is_held, run, send, state, until_exited, until_stopped, until_waiters, waiters};
 
 #[test]
 fn a_signal_to_us_reaches_the_command_and_what_it_runs() {
@@ -16,7 +16,7 @@ fn a_signal_to_us_reaches_the_command_and_what_it_runs() {
         use std::os::unix::process::ExitStatusExt;
         // A shell without job control starts background commands with SIGINT and SIGQUIT ignored.
         if signal == Signal::TERM || signal == Signal::HUP {
-            until_gone(sleeper);
+            until_exited(sleeper);
         }
         assert_eq!(status.signal(), Some(signal.as_raw()), "{status:?}");
         assert!(!is_held(&server, "k"));
@@ -51,7 +51,7 @@ fn user_signals_reach_the_command_alone() {
         runner.until_prints("got ");
         runner.write(b"end\n");
         assert_eq!(runner.wait().code(), Some(0));
-        assert!(!is_gone(sleeper), "what it runs would have ended by it");
+        assert!(!has_exited(sleeper), "what it runs would have ended by it");
     }
 }
 
@@ -101,8 +101,8 @@ fn if_we_are_killed_the_command_group_ends_and_the_lock_expires() {
         let (command, grandchild) = (runner.printed_id("command"), runner.printed_id("grandchild"));
         runner.signal(Signal::KILL);
         runner.wait();
-        until_gone(command);
-        until_gone(grandchild);
+        until_exited(command);
+        until_exited(grandchild);
         let mark = runner.mark().clone();
         until("none of its processes is left", || mark.processes().is_empty());
         until("the lease has ended", || !is_held(&server, "k"));
@@ -127,7 +127,7 @@ fn in_a_session_sigkill_releases_the_lock_at_once() {
     runner.signal(Signal::KILL);
     runner.wait();
     until("the session has ended", || !is_held(&server, "k"));
-    until_gone(command);
+    until_exited(command);
 }
 
 #[test]

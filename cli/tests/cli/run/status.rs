@@ -63,7 +63,7 @@ fn the_lock_is_released_when_the_command_ends_even_if_its_children_continue() {
     assert_eq!(runner.wait().code(), Some(4));
     let left = runner.printed_id("left");
     assert!(!is_held(&server, "k"));
-    assert!(!super::runner::is_gone(left), "what a command leaves behind is its own business");
+    assert!(!super::runner::has_exited(left), "what a command leaves behind is its own business");
 }
 
 #[test]

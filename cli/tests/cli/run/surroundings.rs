@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 use support::{skip, until, Server};
 
-use super::runner::{is_gone, is_held, line, send, until_gone, until_waiters, Runner};
+use super::runner::{has_exited, is_held, line, send, until_exited, until_waiters, Runner};
 use crate::tool::PROGRAM;
 
 const README: &str = include_str!("../../../README.md");
@@ -271,8 +271,8 @@ fn children_of_the_process_we_replaced_are_not_mistaken_for_the_command() {
         .args(["-c", &format!("sh -c 'exit 9' & exec {} sh -c 'echo command $$; read _; exit 3'", line(&server, "k"))]);
     let mut runner = Runner::start(&mut caller);
     let command = runner.printed_id("command");
-    assert!(!is_gone(command));
+    assert!(!has_exited(command));
     runner.close_stdin();
     assert_eq!(runner.end().code(), Some(3));
-    until_gone(command);
+    until_exited(command);
 }

@@ -16,17 +16,17 @@ pub enum Scope {
 
 /// Errors in the fencing tokens; one sentence each.
 pub fn fences(holds: &[Hold], scope: Scope) -> Vec<String> {
-    [fences_given_twice(holds, scope), fences_that_go_back(holds, scope)].concat()
+    [duplicate_fences(holds, scope), decreasing_fences(holds, scope)].concat()
 }
 
 /// Grants that share a fencing token.
-pub fn fences_given_twice(holds: &[Hold], scope: Scope) -> Vec<String> {
+pub fn duplicate_fences(holds: &[Hold], scope: Scope) -> Vec<String> {
     in_each(holds, scope, repeated)
 }
 
 /// Grants that were requested after a larger fencing token was seen.
-pub fn fences_that_go_back(holds: &[Hold], scope: Scope) -> Vec<String> {
-    in_each(holds, scope, going_back)
+pub fn decreasing_fences(holds: &[Hold], scope: Scope) -> Vec<String> {
+    in_each(holds, scope, decreasing)
 }
 
 fn in_each(holds: &[Hold], scope: Scope, judge: fn(&[&Hold], &mut Vec<String>)) -> Vec<String> {
@@ -52,7 +52,7 @@ fn repeated(holds: &[&Hold], wrong: &mut Vec<String>) {
     }
 }
 
-fn going_back(holds: &[&Hold], wrong: &mut Vec<String>) {
+fn decreasing(holds: &[&Hold], wrong: &mut Vec<String>) {
     let mut by_asking = holds.to_vec();
     by_asking.sort_by_key(|hold| hold.asked);
     // `holds` are in the order in which they were read.

@@ -6,7 +6,7 @@ use crate::history::{Action, History, Outcome};
 use crate::judge::holds::Hold;
 
 /// Writes that were accepted after a write with a larger fencing token; one sentence each.
-pub fn writes_going_back(history: &History) -> Vec<String> {
+pub fn decreasing_writes(history: &History) -> Vec<String> {
     let accepted: Vec<_> = history
         .operations()
         .iter()
@@ -62,11 +62,11 @@ mod tests {
     #[test]
     fn a_write_with_a_smaller_fence_is_detected() {
         let first = write("a", 0..1, 5, Outcome::Done);
-        let back = |time| writes_going_back(&planted([first.clone(), write("b", time, 4, Outcome::Done)])).len();
+        let back = |time| decreasing_writes(&planted([first.clone(), write("b", time, 4, Outcome::Done)])).len();
         assert_eq!(back(2..3), 1);
         assert_eq!(back(0..3), 0, "at the same time either may be first");
-        assert!(writes_going_back(&planted([first.clone(), write("b", 2..3, 6, Outcome::Done)])).is_empty());
-        assert!(writes_going_back(&planted([first, write("b", 2..3, 4, Outcome::NotHeld)])).is_empty());
+        assert!(decreasing_writes(&planted([first.clone(), write("b", 2..3, 6, Outcome::Done)])).is_empty());
+        assert!(decreasing_writes(&planted([first, write("b", 2..3, 4, Outcome::NotHeld)])).is_empty());
     }
 
     #[test]

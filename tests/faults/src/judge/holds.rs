@@ -71,7 +71,7 @@ impl Owner {
         match (&operation.action, &operation.outcome) {
             (Action::Acquire { mode, lease, .. }, outcome) => match outcome {
                 Outcome::Granted { fence } => self.granted(operation, *mode, *lease, *fence),
-                Outcome::NotGranted => self.told_nothing_is_held(operation.returned),
+                Outcome::NotGranted => self.record_not_held(operation.returned),
                 Outcome::Unknown => _ = self.asked.get_or_insert(operation.invoked),
                 _ => {}
             },
@@ -80,7 +80,7 @@ impl Owner {
             }
             (Action::Release { .. }, outcome) if self.is_holding => match outcome {
                 Outcome::NotHeld => {
-                    self.told_nothing_is_held(operation.returned);
+                    self.record_not_held(operation.returned);
                     self.end_at(operation.invoked);
                 }
                 // A refusal changes nothing.
@@ -91,7 +91,7 @@ impl Owner {
                 }
             },
             (Action::WriteByFence { .. }, _) => {}
-            (_, Outcome::NotHeld) => self.told_nothing_is_held(operation.returned),
+            (_, Outcome::NotHeld) => self.record_not_held(operation.returned),
             _ => {}
         }
     }
@@ -104,7 +104,7 @@ impl Owner {
             return;
         }
         // A new fencing token while it still held: that hold was lost without a reply that says so.
-        self.told_nothing_is_held(operation.returned);
+        self.record_not_held(operation.returned);
         self.holds.push(Hold {
             key: operation.key.clone(),
             owner: operation.owner.clone(),
@@ -118,7 +118,7 @@ impl Owner {
         self.is_holding = true;
     }
 
-    fn told_nothing_is_held(&mut self, told: Duration) {
+    fn record_not_held(&mut self, told: Duration) {
         if !self.is_holding {
             return;
         }

@@ -179,18 +179,18 @@ mod tests {
         assert!(is_right([write("a", 0..1, 6), lost_write("a", 2..3, 7), read("a", 4..5, Some(7))]));
         let never_written = [write("a", 0..1, 6), lost_write("a", 2..3, 7), read("a", 4..5, Some(9))];
         assert!(!is_right(never_written));
-        let seen_and_gone = [lost_write("a", 2..3, 7), read("a", 4..5, Some(7)), read("a", 6..7, None)];
-        assert!(!is_right(seen_and_gone));
+        let seen_and_lost = [lost_write("a", 2..3, 7), read("a", 4..5, Some(7)), read("a", 6..7, None)];
+        assert!(!is_right(seen_and_lost));
     }
 
     /// A hundred windows, then one that is not linearizable.
     #[test]
     fn a_long_history_is_judged_window_by_window() {
-        let turn = |n: u64| {
+        let iteration = |n: u64| {
             let owner = n.to_string();
             [write(&owner, 10 * n..10 * n + 2, n), read(&owner, 10 * n + 3..10 * n + 4, Some(n))]
         };
-        let right: Vec<Operation> = (1..1_200).flat_map(turn).collect();
+        let right: Vec<Operation> = (1..1_200).flat_map(iteration).collect();
         assert_eq!(windows(accesses(&right.iter().collect::<Vec<_>>())).len(), 100);
         assert!(is_right(right.clone()));
         for wrong in [13, 600, 1_199] {

@@ -14,8 +14,8 @@ use crate::history::History;
 
 pub use drained::assert_drained;
 pub use exclusive::{acts_after_release, intrusions, lost, overlaps, Overlap};
-pub use fences::{fences, fences_given_twice, fences_that_go_back, Scope};
-pub use guarded::{holders_refused, writes_going_back};
+pub use fences::{decreasing_fences, duplicate_fences, fences, Scope};
+pub use guarded::{decreasing_writes, holders_refused};
 pub use holds::{holds, Hold};
 pub use linearizable::not_linearizable;
 pub use order::overtaken;
@@ -39,7 +39,7 @@ pub fn breaches(history: &History, scope: Scope) -> Vec<String> {
 /// Breaches of what is promised even if acknowledged holds may be lost: fencing tokens still order all grants.
 pub fn breaches_despite_losses(history: &History, scope: Scope) -> Vec<String> {
     let mut breaches = fences(&holds(history), scope);
-    breaches.extend(writes_going_back(history));
+    breaches.extend(decreasing_writes(history));
     breaches
 }
 

@@ -13,7 +13,7 @@ struct Request<'a> {
     owner: &'a str,
     fence: i64,
     /// When its owner first sent the request: from then on it may have a position in the queue.
-    first_asked: Duration,
+    first_requested: Duration,
     invoked: Duration,
 }
 
@@ -53,30 +53,30 @@ struct Queue<'a> {
 impl<'a> Queue<'a> {
     /// The request that was granted first, of all that were sent after this time.
     fn first_after(&self, time: Duration) -> Option<&Request<'a>> {
-        let first = self.newcomers.partition_point(|(first_asked, _)| *first_asked <= time);
+        let first = self.newcomers.partition_point(|(first_requested, _)| *first_requested <= time);
         self.newcomers.get(first).map(|(_, request)| request)
     }
 }
 
 fn queues(history: &History) -> HashMap<&str, Queue<'_>> {
-    let mut first_asked: HashMap<(&str, &str), Duration> = HashMap::new();
+    let mut first_requested: HashMap<(&str, &str), Duration> = HashMap::new();
     let mut queues: HashMap<&str, Queue> = HashMap::new();
     for operation in history.operations() {
         let Action::Acquire { .. } = operation.action else { continue };
-        let first_asked = *first_asked.entry((&operation.key, &operation.owner)).or_insert(operation.invoked);
+        let first_requested = *first_requested.entry((&operation.key, &operation.owner)).or_insert(operation.invoked);
         if let Outcome::Granted { fence } = operation.outcome {
-            let request = Request { owner: &operation.owner, fence, first_asked, invoked: operation.invoked };
+            let request = Request { owner: &operation.owner, fence, first_requested, invoked: operation.invoked };
             queues.entry(&operation.key).or_default().by_owner.entry(&operation.owner).or_insert(request);
         }
     }
     for queue in queues.values_mut() {
         let mut requests: Vec<Request> = queue.by_owner.values().copied().collect();
-        requests.sort_by_key(|request| Reverse(request.first_asked));
+        requests.sort_by_key(|request| Reverse(request.first_requested));
         let mut first: Option<Request> = None;
         for request in requests {
             let earliest = first.filter(|first| first.fence < request.fence).unwrap_or(request);
             first = Some(earliest);
-            queue.newcomers.push((request.first_asked, earliest));
+            queue.newcomers.push((request.first_requested, earliest));
         }
         queue.newcomers.reverse();
     }

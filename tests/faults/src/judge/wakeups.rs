@@ -29,8 +29,8 @@ fn overdue(history: &History) -> impl Iterator<Item = String> + '_ {
     history.operations().iter().filter_map(|request| {
         let Action::Acquire { block: Some(block), .. } = request.action else { return None };
         let late = history.server_time().between(request.invoked + block, request.returned);
-        let is_answered = request.outcome != Outcome::Unknown;
-        (is_answered && late > SLACK).then(|| format!("answered {late:?} after its time was over: {request:?}"))
+        let has_reply = request.outcome != Outcome::Unknown;
+        (has_reply && late > SLACK).then(|| format!("answered {late:?} after its time was over: {request:?}"))
     })
 }
 
@@ -151,8 +151,8 @@ mod tests {
         let waiter = wait("b", 20..3_000, Outcome::Granted { fence: 2 });
         assert_eq!(judged([grant.clone(), released.clone(), waiter.clone()], 0..0), 1);
         assert_eq!(judged([grant.clone(), released.clone(), waiter.clone()], 200..2_900), 0, "the server stood still");
-        let held_meanwhile = [acquire("c", 80..102, 3), release("c", 2_900..2_995)];
-        let all = [grant.clone(), released.clone(), waiter.clone()].into_iter().chain(held_meanwhile);
+        let held_in_between = [acquire("c", 80..102, 3), release("c", 2_900..2_995)];
+        let all = [grant.clone(), released.clone(), waiter.clone()].into_iter().chain(held_in_between);
         assert_eq!(judged(all, 0..0), 0);
         let lost = wait("c", 80..102, Outcome::Unknown);
         assert_eq!(judged([grant, released, waiter, lost], 0..0), 0, "it may have been granted");

@@ -94,14 +94,14 @@ fn setting_it_forward_ends_holds_and_fences_order_the_holders() {
 fn lost_without_a_step(history: &History, steps: &[Range<Duration>]) -> Vec<Hold> {
     let holds = holds(history);
     let is_due_to_a_step = |hold: &&Hold| {
-        let told = told_of_loss(history, hold);
+        let told = loss_reported_at(history, hold);
         steps.iter().any(|step| hold.asked <= step.end + ROUND && step.start <= told)
     };
     lost(&holds).into_iter().filter(|hold| !is_due_to_a_step(hold)).cloned().collect()
 }
 
 /// When the reply that showed the loss was read; the request may have been sent long before.
-fn told_of_loss(history: &History, hold: &Hold) -> Duration {
+fn loss_reported_at(history: &History, hold: &Hold) -> Duration {
     let answers = history.operations().iter().filter(|operation| {
         let is_no_hold = match operation.outcome {
             Outcome::NotHeld | Outcome::NotGranted => true,
@@ -117,7 +117,7 @@ fn told_of_loss(history: &History, hold: &Hold) -> Duration {
 #[test]
 fn a_restart_with_a_clock_set_back_keeps_holds_and_fences() {
     let Some(builder) = clocked() else { return };
-    let (row, history) = restart_an_hour_behind("clock -1 h, restart with its data", builder.appendonly());
+    let (row, history) = restart_with_clock_an_hour_behind("clock -1 h, restart with its data", builder.appendonly());
     assert_none(&breaches(&history, Scope::Server));
     row.report();
 }
@@ -126,14 +126,14 @@ fn a_restart_with_a_clock_set_back_keeps_holds_and_fences() {
 #[test]
 fn a_restart_without_data_and_with_a_clock_set_back_shows_in_the_fences() {
     let Some(builder) = clocked() else { return };
-    let (mut row, history) = restart_an_hour_behind("clock -1 h, restart without data", builder);
+    let (mut row, history) = restart_with_clock_an_hour_behind("clock -1 h, restart without data", builder);
     let gone_back = fences(&holds(&history), Scope::Server);
     assert!(!gone_back.is_empty(), "the clock was set back, and nothing kept the last fence");
     row.fences = format!("{} go back: nothing is promised here", gone_back.len());
     row.report();
 }
 
-fn restart_an_hour_behind(scenario: &str, builder: Builder) -> (Row, History) {
+fn restart_with_clock_an_hour_behind(scenario: &str, builder: Builder) -> (Row, History) {
     let mut server = builder.start();
     let version = server.info("server").version();
     let plan = plan();

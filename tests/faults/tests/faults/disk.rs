@@ -107,18 +107,18 @@ fn refuse_writes(
         aside.acquire(&lasting, &holder, Mode::Mutex, plan.lease * 30, None);
         let lasting_waits = Parked::behind(server, &recorder, &lasting, &name("second"));
         aside.acquire(&ending, &holder, Mode::Mutex, short_lease, None);
-        let ending_waits = Parked::behind(server, &recorder, &ending, &name("next"));
+        let expiring_waits = Parked::behind(server, &recorder, &ending, &name("next"));
 
         close(&mut client);
         let closed = recorder.now();
         let mut is_held = || !client.cmd(&["LOCK.HELD", &ending.key, &holder]).is_nil();
-        let ends_meanwhile = is_held();
+        let expires_in_between = is_held();
         until("a lease has ended", || !is_held());
         let refused = aside.release(&lasting, &holder, Mode::Mutex);
         assert!(matches!(&refused, Outcome::Refused(error) if error.starts_with("MISCONF ")), "{refused:?}");
-        match ends_meanwhile {
+        match expires_in_between {
             true => {
-                ending_waits.assert_waits();
+                expiring_waits.assert_waits();
                 ended += 1;
             }
             false => short_lease *= 2,
@@ -127,7 +127,7 @@ fn refuse_writes(
         outages.push(closed..recorder.now());
 
         open(&mut client);
-        ending_waits.assert_served();
+        expiring_waits.assert_served();
         assert_eq!(aside.release(&lasting, &holder, Mode::Mutex), Outcome::Done);
         lasting_waits.assert_served();
     }

@@ -49,7 +49,7 @@ fn replies_and_counts_are_correct_and_memory_stays_constant() {
         assert!(fences.windows(2).all(|pair| pair[0] < pair[1]), "a fence was given twice");
         total.add(tally);
         total.fences = fences.pop().into_iter().collect();
-        wait_until_all_have_gone(&server, &mut admin);
+        wait_until_all_left(&server, &mut admin);
         assert_counted(&server, &mut admin, &total);
         readings.push(Memory::at_rest(&mut admin));
         eprintln!("{} operations, {:.1?}: {:?}", total.commands, start.elapsed(), readings.last());
@@ -118,7 +118,7 @@ fn work_on(server: &Server, seed: u64, tenth: u64, number: usize, share: u64) ->
 }
 
 /// Waits until nothing of the connections is left except the lock that is always held, and counters.
-fn wait_until_all_have_gone(server: &Server, admin: &mut Client) {
+fn wait_until_all_left(server: &Server, admin: &mut Client) {
     server.wait_blocked(0);
     until("every lease is over", || admin.run("DBSIZE").int() <= 2);
     until("no waiter, kept place or session is left", || {

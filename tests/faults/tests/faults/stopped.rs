@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(60);
 #[test]
 fn a_paused_holder_is_succeeded_and_rejected() {
     let mut stage = Stage::new();
-    while stage.goes_on() {
+    while stage.continues() {
         let (owner, next) = stage.next_owners();
         let (mut holder, asked) = stage.start(&owner);
         let fence = stage.fence(&mut holder, &owner, asked);
@@ -35,7 +35,7 @@ fn a_paused_holder_is_succeeded_and_rejected() {
 #[test]
 fn a_paused_waiter_is_granted_the_lock_and_succeeded() {
     let mut stage = Stage::new();
-    while stage.goes_on() {
+    while stage.continues() {
         let (owner, next) = stage.next_owners();
         let first = format!("first-{owner}");
         let (lock, mutex) = (stage.lock.clone(), Mode::Mutex);
@@ -85,7 +85,7 @@ impl Stage {
         }
     }
 
-    fn goes_on(&mut self) -> bool {
+    fn continues(&mut self) -> bool {
         self.rounds += 1;
         self.rounds <= 3 || self.started.elapsed() < seconds()
     }

@@ -10,7 +10,7 @@ use faults::{Caller, Kind, Lock, Mode, Outcome, Recorder, Route};
 pub const LONG: Duration = Duration::from_secs(3_600);
 
 /// How long a witness waits, in the queue and for a late reply.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The lock of the witnesses.
 pub fn witnessed() -> Lock {
@@ -37,7 +37,7 @@ impl Witness {
 
     /// Waits in the queue.
     pub fn acquire(&mut self, lease: Duration) -> Outcome {
-        self.caller.acquire(&self.lock, &self.owner, Mode::Mutex, lease, Some(PATIENCE))
+        self.caller.acquire(&self.lock, &self.owner, Mode::Mutex, lease, Some(REPLY_TIMEOUT))
     }
 
     pub fn try_acquire(&mut self, lease: Duration) -> Outcome {

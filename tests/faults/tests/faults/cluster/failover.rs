@@ -132,7 +132,7 @@ fn fail_again_and_again(scenario: Scenario) -> Shown {
     let mut run = Run::start(plan, SOON, || Server::builder().config(format!("lock.grace {}", grace.as_millis())));
     run.end_grace();
     let mut witnesses = Witnesses::of(&run);
-    while run.goes_on(1) {
+    while run.continues(1) {
         run.workers.wait_for_grants(GRANTS);
         run.pace();
         let old = run.primary();
@@ -153,7 +153,7 @@ fn fail_again_and_again(scenario: Scenario) -> Shown {
         match link {
             // Otherwise the end of the run shows whether it was lost.
             Link::Broken => assert!(!still_holds, "the lock did not reach the replica"),
-            Link::Up => witnesses.give_back_covered(run.cluster.node(new)),
+            Link::Up => witnesses.release_covered(run.cluster.node(new)),
         }
         witnesses.succeed();
         if fault == Fault::Kill {
@@ -219,7 +219,7 @@ impl Witnesses {
     }
 
     #[track_caller]
-    fn give_back_covered(&self, new: &Server) {
+    fn release_covered(&self, new: &Server) {
         let mut client = new.client();
         let held = client.run(&format!("LOCK.HELD {COVERED} w"));
         assert!(!held.is_nil() && held.items()[0] == Reply::Int(self.fence), "what WAIT covered was lost: {held:?}");

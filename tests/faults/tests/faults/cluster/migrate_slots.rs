@@ -43,7 +43,7 @@ fn locks_of_a_migrated_slot_are_held_once_and_no_waiter_is_forgotten() {
         return;
     }
     let mut run = Run::start(patient_plan(), NEVER, Server::builder);
-    while run.goes_on(4) {
+    while run.continues(4) {
         run.workers.wait_for_grants(GRANTS);
         let (from, to) = run.source_and_target();
         run.cluster.begin_to_migrate(run.slot, from, to);
@@ -63,7 +63,7 @@ fn a_cancelled_migration_changes_nothing() {
         return;
     }
     let mut run = Run::start(patient_plan(), NEVER, Server::builder);
-    while run.goes_on(POINTS.len()) {
+    while run.continues(POINTS.len()) {
         run.workers.wait_for_grants(GRANTS);
         let (from, to) = run.source_and_target();
         run.cluster.migrate_until(run.slot, from, to, POINTS[run.faults.len() % 2]);
@@ -85,7 +85,7 @@ fn a_killed_target_leaves_every_lock_on_the_source() {
         return;
     }
     let mut run = Run::start(patient_plan(), SOON, Server::builder);
-    while run.goes_on(POINTS.len()) {
+    while run.continues(POINTS.len()) {
         run.workers.wait_for_grants(GRANTS);
         run.pace();
         let (from, to) = run.source_and_target();
@@ -114,7 +114,7 @@ fn a_killed_source_is_replaced_by_its_replica() {
     let grace = format!("lock.grace {}", lease.as_millis());
     let mut run = Run::start(Plan { lease, ..plan() }, SOON, || Server::builder().config(grace.as_str()));
     run.end_grace();
-    while run.goes_on(POINTS.len()) {
+    while run.continues(POINTS.len()) {
         run.workers.wait_for_grants(GRANTS);
         run.pace();
         let (from, to) = run.source_and_target();

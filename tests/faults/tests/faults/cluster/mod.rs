@@ -94,7 +94,7 @@ impl Run {
     }
 
     /// Whether to continue: the fault is caused at least `least` times, and for the duration of a scenario.
-    fn goes_on(&self, least: usize) -> bool {
+    fn continues(&self, least: usize) -> bool {
         self.faults.len() < least || self.started.elapsed() < seconds()
     }
 

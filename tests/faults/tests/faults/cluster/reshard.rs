@@ -13,7 +13,7 @@ const REQUESTS: usize = 30;
 #[test]
 fn locks_of_a_resharded_slot_are_held_once_and_no_waiter_is_forgotten() {
     let mut run = Run::start(patient_plan(), NEVER, Server::builder);
-    while run.goes_on(6) {
+    while run.continues(6) {
         run.workers.wait_for_grants(GRANTS);
         let from = run.primary();
         // No node fails, so the first three stay the primaries.

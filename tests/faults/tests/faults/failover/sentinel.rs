@@ -77,10 +77,10 @@ impl Watched {
     fn wait_replaced(&mut self) -> usize {
         let old = self.primary;
         wait_until("another primary is agreed on", || {
-            let is_primary = |place: &usize| {
-                *place != old
-                    && self.sentinels.agree_on(self.servers[*place].port())
-                    && role(&self.servers[*place]).is_some_and(|role| role == "master")
+            let is_primary = |index: &usize| {
+                *index != old
+                    && self.sentinels.agree_on(self.servers[*index].port())
+                    && role(&self.servers[*index]).is_some_and(|role| role == "master")
             };
             let found = (0..self.servers.len()).find(is_primary);
             self.primary = found.unwrap_or(old);
@@ -94,7 +94,7 @@ impl Watched {
     #[track_caller]
     fn wait_healed(&mut self) {
         wait_until("all others follow one primary", || {
-            let found = (0..self.servers.len()).find(|place| self.sentinels.agree_on(self.servers[*place].port()));
+            let found = (0..self.servers.len()).find(|index| self.sentinels.agree_on(self.servers[*index].port()));
             self.primary = found.unwrap_or(self.primary);
             online_replicas(&self.servers[self.primary]) == REPLICAS && self.sentinels.see_replicas(REPLICAS)
         });
@@ -118,7 +118,7 @@ fn replace_again_and_again(scenario: &str, fault: Fault, wait: Option<Wait>) -> 
                 world.servers[old].restart();
             }
             Fault::Stop => {
-                let (stopped, late) = Late::ask_once_stopped(world.primary(), faults, &recorder);
+                let (stopped, late) = Late::request_once_stopped(world.primary(), faults, &recorder);
                 let old = world.wait_replaced();
                 let mut new = Witness::new(101, format!("new-{faults}"), &recorder, route.clone());
                 wait_until("it is granted by the new primary", || matches!(new.acquire(LONG), Outcome::Granted { .. }));
@@ -150,7 +150,7 @@ struct Late {
 
 impl Late {
     #[track_caller]
-    fn ask_once_stopped(primary: &Server, fault: usize, recorder: &Recorder) -> (Stopped, Late) {
+    fn request_once_stopped(primary: &Server, fault: usize, recorder: &Recorder) -> (Stopped, Late) {
         let mut client = primary.client();
         let stopped = Stopped::stop(primary.pid());
         let (owner, invoked) = (format!("late-{fault}"), recorder.now());

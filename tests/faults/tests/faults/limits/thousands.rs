@@ -31,7 +31,7 @@ const OTHER_FILES: u64 = 200;
 const LEASE: Duration = Duration::from_secs(600);
 
 /// The longest time until a reply arrives, with ten thousand requests ahead.
-const PATIENCE: Duration = Duration::from_secs(300);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[test]
 fn each_of_thousands_of_clients_is_granted_its_lock_and_leaves_nothing() {
@@ -100,7 +100,7 @@ fn wait_and_hold(server: &Server, recorder: &Recorder, numbers: Range<usize>) {
         // All of them, in one queue or another.
         let started = Instant::now();
         while server.info("lock").number("lock_waiters") != numbers.len() as i64 {
-            assert!(started.elapsed() < PATIENCE, "not all of them wait");
+            assert!(started.elapsed() < REPLY_TIMEOUT, "not all of them wait");
             thread::sleep(Duration::from_millis(10));
         }
         for lock in &locks {
@@ -136,8 +136,8 @@ fn hold_all(admin: &mut Client, lock: &Lock) -> Reply {
 async fn take_twice(port: u16, recorder: &Recorder, lock: &Lock, number: usize) -> io::Result<()> {
     let mut connection = Connection::connect_shared(port).await?;
     let mode = mode(lock, number);
-    for turn in 0..2 {
-        let owner = format!("{number}-{turn}");
+    for iteration in 0..2 {
+        let owner = format!("{number}-{iteration}");
         let mut acquire = mode.acquire(&lock.key, &owner);
         acquire.extend(["PX", &LEASE.as_millis().to_string(), "BLOCK", "0"].map(String::from));
         let record = |invoked, action, outcome| {
@@ -153,7 +153,7 @@ async fn take_twice(port: u16, recorder: &Recorder, lock: &Lock, number: usize) 
         };
         let invoked = recorder.now();
         let grant = call(&mut connection, &acquire).await?;
-        let action = Action::Acquire { mode, lease: LEASE, block: Some(PATIENCE) };
+        let action = Action::Acquire { mode, lease: LEASE, block: Some(REPLY_TIMEOUT) };
         record(invoked, action, Outcome::Granted { fence: grant.fence() });
         let invoked = recorder.now();
         let released = call(&mut connection, &mode.release(&lock.key, &owner)).await?;
@@ -170,7 +170,7 @@ async fn call(connection: &mut Connection, request: &[String]) -> io::Result<Rep
 
 async fn in_time<T>(answer: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     or(answer, async {
-        Timer::after(PATIENCE).await;
+        Timer::after(REPLY_TIMEOUT).await;
         Err(io::ErrorKind::TimedOut.into())
     })
     .await

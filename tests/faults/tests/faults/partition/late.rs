@@ -12,32 +12,32 @@ use support::{Reply, Server};
 
 use super::on_hosts;
 use super::world::{Config, World};
-use crate::witness::{witnessed, Witness, LONG, PATIENCE};
+use crate::witness::{witnessed, Witness, LONG, REPLY_TIMEOUT};
 
 /// It expires during the cut.
 const SHORT: Duration = Duration::from_millis(1_000);
 
 #[test]
 fn a_late_request_of_a_former_holder_is_rejected_with_proxies() {
-    a_late_request_is_refused(&World::behind_proxies(&Config::default()), "proxies");
+    a_late_request_is_rejected(&World::behind_proxies(&Config::default()), "proxies");
 }
 
 #[test]
 fn a_late_request_of_a_former_holder_is_rejected_on_a_network() {
     if let Some(world) = on_hosts(&Config::default()) {
-        a_late_request_is_refused(&world, "hosts");
+        a_late_request_is_rejected(&world, "hosts");
     }
 }
 
-fn a_late_request_is_refused(world: &World, network: &str) {
+fn a_late_request_is_rejected(world: &World, network: &str) {
     let recorder = Recorder::new();
     let mut near = Witness::new(100, "near".into(), &recorder, world.near.clone());
     let mut far = Witness::new(101, "far".into(), &recorder, world.far.clone());
-    far.caller = far.caller.patience(PATIENCE);
+    far.caller = far.caller.reply_timeout(REPLY_TIMEOUT);
     let lock = witnessed();
     let granted = far.acquire(SHORT);
     assert!(matches!(granted, Outcome::Granted { .. }), "{granted:?}");
-    let mut unguarded = world.far.connect(world.far.address(&lock.key), PATIENCE).expect("it is connected");
+    let mut unguarded = world.far.connect(world.far.address(&lock.key), REPLY_TIMEOUT).expect("it is connected");
     unguarded.run("SET plain 0");
 
     world.split();
@@ -76,7 +76,7 @@ fn a_grant_that_arrives_after_lease_expiry_is_worthless() {
     let recorder = Recorder::new();
     let mut near = Witness::new(100, "near".into(), &recorder, Arc::new(route(server.port())));
     let mut far = Witness::new(101, "far".into(), &recorder, Arc::new(route(proxy.port())));
-    far.caller = far.caller.patience(PATIENCE);
+    far.caller = far.caller.reply_timeout(REPLY_TIMEOUT);
     assert!(matches!(near.acquire(LONG), Outcome::Granted { .. }));
     let far_waits = thread::spawn(move || (far.acquire(SHORT), far));
     server.wait_blocked(1);

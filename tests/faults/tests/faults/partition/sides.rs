@@ -3,9 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use faults::judge::{
-    assert_drained, fences_given_twice, fences_that_go_back, holds, overlaps, writes_going_back, Scope,
-};
+use faults::judge::{assert_drained, decreasing_fences, decreasing_writes, duplicate_fences, holds, overlaps, Scope};
 use faults::{seconds, Guarded, History, Kind, Lock, Outcome, Plan, Recorder, Row, Workers};
 use support::{until, Reply};
 
@@ -99,7 +97,7 @@ struct Clients {
 
 impl Clients {
     fn of(world: &World) -> Clients {
-        let plan = Plan { lease: LEASE, patience: Duration::from_millis(500), ..Plan::mixed() };
+        let plan = Plan { lease: LEASE, reply_timeout: Duration::from_millis(500), ..Plan::mixed() };
         let recorder = Recorder::new();
         let workers = Workers::start_each(&plan, &recorder, |number| match Side::of(number) {
             Side::Near => world.near.clone(),
@@ -125,11 +123,11 @@ impl Clients {
         let locks = [self.plan.locks.as_slice(), &[witnessed()]].concat();
         assert_drained(&mut world.replica.client(), &locks);
         let holds = holds(&history);
-        assert_eq!(fences_that_go_back(&holds, Scope::Server), Vec::<String>::new());
-        assert_eq!(writes_going_back(&history), Vec::<String>::new());
+        assert_eq!(decreasing_fences(&holds, Scope::Server), Vec::<String>::new());
+        assert_eq!(decreasing_writes(&history), Vec::<String>::new());
         let mut row = Row::of(scenario, &world.replica.info("server").version(), 1, &history);
         // Assigned in the same microsecond by two primaries.
-        let twice = fences_given_twice(&holds, Scope::Server).len();
+        let twice = duplicate_fences(&holds, Scope::Server).len();
         if twice > 0 {
             row.fences = format!("do not go back; {twice} given on both sides");
         }

@@ -9,7 +9,7 @@ const UPGRADE: &str = include_str!("../../../../../docs/upgrade.md");
 
 /// Whether docs/upgrade.md has `yes` in the row of the primary and the column of the replica.
 #[track_caller]
-fn is_told_to_follow(primary: &str, replica: &str) -> bool {
+fn should_follow(primary: &str, replica: &str) -> bool {
     let mut column = None;
     for line in UPGRADE.lines() {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();

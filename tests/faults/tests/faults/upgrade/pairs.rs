@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use faults::versions::Program;
 use support::{in_sync, skip, until, Client, Reply, Server};
 
-use super::is_told_to_follow;
+use super::should_follow;
 use crate::failover::role;
 
 #[test]
@@ -17,7 +17,7 @@ fn a_replica_on_another_server_follows_as_documented() {
     }
     for other in others {
         eprintln!("{} follows {}", other.line, tested.line);
-        match is_told_to_follow(&tested.line, &other.line) {
+        match should_follow(&tested.line, &other.line) {
             true => follows_and_takes_over(&tested, &other),
             false => cannot_read_the_rdb(&tested, &other),
         }

@@ -9,7 +9,7 @@ use faults::versions::Program;
 use faults::{Plan, Recorder, Row, Workers};
 use support::{in_sync, skip, until, Client, Reply, Server};
 
-use super::is_told_to_follow;
+use super::should_follow;
 use crate::failover::{replication, role, GRANTS};
 use crate::judged::assert_none;
 
@@ -28,7 +28,7 @@ fn servers_are_upgraded_and_downgraded_without_losses() {
     // An older server cannot load a newer one's file, but it can continue as its replica.
     let newer: Vec<Program> = Program::others()
         .into_iter()
-        .filter(|other| is_told_to_follow(&tested.line, &other.line) && tested.line < other.line)
+        .filter(|other| should_follow(&tested.line, &other.line) && tested.line < other.line)
         .collect();
     if newer.is_empty() {
         return skip("no newer server is built that can follow this one: make servers");
@@ -37,12 +37,12 @@ fn servers_are_upgraded_and_downgraded_without_losses() {
         let title = format!("upgrade under load: {} to {} and back", tested.line, newer.line);
         let mut pair = Pair::start(&title, &tested);
         pair.replace_replica(&newer);
-        pair.hand_over();
+        pair.switch_over();
         // The old server follows as long as the connection or the backlog lasts.
-        pair.hand_over();
-        pair.hand_over();
+        pair.switch_over();
+        pair.switch_over();
         pair.replace_replica(&newer);
-        pair.hand_over();
+        pair.switch_over();
         pair.judge();
     }
 }
@@ -90,7 +90,7 @@ impl Pair {
 
     /// Makes the replica the primary, with writes paused until the old primary is a replica, or has exited because it
     /// cannot be one.
-    fn hand_over(&mut self) {
+    fn switch_over(&mut self) {
         self.hold_writes();
         in_sync(&self.primary, &self.replica);
         self.promote_replica();
