@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(encode(&semaphore).unwrap()[0], StoredLockType::SemaphoreWithSlots as u8);
         let owners: Vec<_> = semaphore.owners().filter(|owner| owner.as_bytes() != b"permits").cloned().collect();
         owners.iter().for_each(|owner| _ = semaphore.evict(owner.as_bytes()));
-        assert_eq!(encode(&semaphore).unwrap()[0], StoredLockType::Semaphore as u8, "the slots have gone");
+        assert_eq!(encode(&semaphore).unwrap()[0], StoredLockType::Semaphore as u8, "the slots are gone");
     }
 
     /// Only a bug can leave such a lock; the file that contains it must still load.

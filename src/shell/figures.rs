@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(of_both(&mut windows, 600_000), [0, 11]);
         assert_eq!(of_both(&mut windows, 660_000), [0, 0]);
         *windows.current(Instant::from_ms(660_000)) += 3;
-        assert_eq!(of_both(&mut windows, 780_000), [0, 0], "nobody asked for two minutes");
+        assert_eq!(of_both(&mut windows, 780_000), [0, 0], "no query for two minutes");
     }
 
     #[test]

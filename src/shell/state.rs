@@ -143,7 +143,7 @@ mod tests {
         borrow(|_, _| ());
         assert!(!events::has_waiters_or_sessions(), "no request waits");
         catch_unwind(|| borrow(|_, _| panic!("planted"))).expect_err("it panics");
-        assert!(events::has_waiters_or_sessions(), "whatever the turn had done by then");
+        assert!(events::has_waiters_or_sessions(), "whatever the pass had done by then");
         borrow(|_, _| ());
         assert!(!events::has_waiters_or_sessions(), "the rules know");
         *STATE.borrow_mut() = None;
@@ -154,8 +154,8 @@ mod tests {
         let _guard = MAIN_THREAD.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(STATE.borrow().is_none() && !is_in_use(), "nothing has run yet");
         let pass = STATE.borrow_mut();
-        assert!(is_in_use(), "a turn");
+        assert!(is_in_use(), "during a pass");
         drop(pass);
-        assert!(!is_in_use(), "it is over");
+        assert!(!is_in_use(), "it has ended");
     }
 }

@@ -48,7 +48,7 @@ fn ten_thousand_random_clients_leave_nothing_behind() {
         Some(seconds) => start.elapsed() >= Duration::from_secs(seconds),
         None => gone >= CLIENTS,
     });
-    assert!(fences > 0, "nobody was ever granted anything");
+    assert!(fences > 0, "nothing was ever granted");
     let after = memory_after_all_left(&server, &mut client);
     let slack = SLACK + seconds.map_or(0, |_| REMEMBERED_GRANTS);
     assert!(after < before + slack, "{before} bytes before, {after} after");
@@ -129,7 +129,7 @@ fn the_memory_of_requests_for_many_keys_is_freed_when_their_connection_closes() 
 fn memory_after_all_left(server: &Server, client: &mut Client) -> i64 {
     client.run("CLIENT UNPAUSE");
     server.wait_blocked(0);
-    until("everybody has gone", || server.info("clients").number("connected_clients") == 2);
+    until("all clients are gone", || server.info("clients").number("connected_clients") == 2);
     for db in [1, 0] {
         client.run(&format!("SELECT {db}"));
         for key in keys() {

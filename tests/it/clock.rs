@@ -27,7 +27,7 @@ fn set_clock(server: &mut Server, by_seconds: i64) {
 /// of the time may be as old as its last event-loop iteration.
 #[track_caller]
 fn assert_begins_again(client: &mut Client, key: &str, lease_ms: i64, by_seconds: i64) {
-    until("the lease begins again", || {
+    until("the lease is restarted", || {
         let deadline = client.cmd(&["PEXPIRETIME", key]).int();
         assert!(deadline > 0, "the lease ended: {deadline}");
         let now = i64::try_from(since_1970().as_millis()).expect("a clock before the end of time") + by_seconds * 1000;
@@ -90,7 +90,7 @@ fn setting_it_forward_ends_leases_without_a_command() {
     client.run("SEM.ACQUIRE s b LIMIT 2 PX 600000");
     let mut next = Waiter::park(&server, "SEM.ACQUIRE s c LIMIT 2 PX 600000 BLOCK 0");
     // A closed connection wakes the module.
-    until("nobody else is connected", || {
+    until("no other client is connected", || {
         Info::parse(client.run("INFO clients").text()).number("connected_clients") == 2
     });
     set_clock(&mut server, 61);

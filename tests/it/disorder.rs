@@ -134,7 +134,7 @@ impl World<'_> {
         ];
         self.admin.pipeline(&lines);
         let World { server, admin, visitors, .. } = self;
-        until("every request is answered or its connection has ended", || {
+        until("every request has its reply or its connection has closed", || {
             // A client that is granted a lock now makes way for the next.
             admin.run("FLUSHALL");
             visitors.iter_mut().all(|visitor| !visitor.read_replies() || visitor.awaited == 0)

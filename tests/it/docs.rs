@@ -199,7 +199,7 @@ fn argument_words(arguments: &Reply, words: &mut Vec<String>) {
 
 /// The words of a command's syntax, by its name.
 fn expected_words(name: &str) -> Vec<&'static str> {
-    let (prefix, verb) = name.split_once('.').expect("a family and a verb");
+    let (prefix, verb) = name.split_once('.').expect("a prefix and a verb");
     let key: &[&str] = match (prefix, verb) {
         ("mlock", _) => &["numkeys", "key"],
         ("lock", "scan") => &["cursor"],

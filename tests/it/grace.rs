@@ -38,7 +38,7 @@ fn assert_only_holders_go_on(server: &Server, client: &mut Client) {
         let (fence, ..) = held(client, &key, "a").expect("it was kept");
         let again =
             if way.kind == "mutex" { way.acquire(&key, "a") } else { format!("{} HOLDS 1", way.acquire(&key, "a")) };
-        assert_eq!(client.run(&again).fence(), fence, "{way:?}: who holds it may ask again");
+        assert_eq!(client.run(&again).fence(), fence, "{way:?}: the holder may acquire it again");
         assert_eq!(client.run(&way.renew(&key, "a")), Reply::Int(1), "{way:?}");
         way.release_held(client, &key, "a");
         first.assert_silent_for(Duration::from_millis(30));

@@ -39,7 +39,7 @@ impl Typist {
         thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = screen.read(&mut bytes) {
-                seen.lock().expect("nobody panics with it").extend_from_slice(&bytes[..count]);
+                seen.lock().expect("the lock is not poisoned").extend_from_slice(&bytes[..count]);
             }
         });
         let typist = Typist { script, keyboard, printed };
@@ -66,7 +66,7 @@ impl Typist {
     fn wait_for(&self, what: &str, is_there: impl Fn(&str) -> bool) -> String {
         let mut line = String::new();
         until(&format!("redis-cli shows {what}"), || {
-            let printed = self.printed.lock().expect("nobody panics with it");
+            let printed = self.printed.lock().expect("the lock is not poisoned");
             let text = String::from_utf8_lossy(&printed).replace("\x1b[0K", "");
             // linenoise ends each update with `\r` and the cursor's column.
             let lines: Vec<&str> = text.split('\r').collect();

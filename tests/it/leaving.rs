@@ -17,9 +17,9 @@ fn assert_the_next_moves_up(leave: impl FnOnce(&mut Client, Waiter) -> Option<Wa
     until_queue(&mut client, "k", &["c", "d"]);
     server.wait_blocked(2);
     if let Some(mut told) = told {
-        assert_eq!(told.client.run("PING"), Reply::Status("PONG".into()), "it can go on");
+        assert_eq!(told.client.run("PING"), Reply::Status("PONG".into()), "it can continue");
     }
-    assert_eq!(holders(&mut client, "k"), ["a"], "nobody is granted it by that");
+    assert_eq!(holders(&mut client, "k"), ["a"], "no request is granted it by that");
     client.run("LOCK.RELEASE k a");
     c.granted("c");
     d.assert_silent();
@@ -60,7 +60,7 @@ fn a_cancel_with_a_client_unblock_in_one_step_replies_at_most_once() {
             assert_eq!(reply, Reply::Error("UNBLOCKED cancelled".into()));
             reply = b.reply();
         } else {
-            assert!(was_blocked, "without any help of the server the answer was lost");
+            assert!(was_blocked, "the reply was lost without a server bug");
         }
         assert_eq!(reply, Reply::Status("PONG".into()));
         Some(b)

@@ -109,7 +109,7 @@ fn an_unknown_setting_does_not_crash_the_server() {
     assert_continues(&server);
     if is_listed(&mut client) {
         assert!(version.starts_with("Redis 7.0."), "a server that cannot unload a module with a data type: {version}");
-        assert!(client.run("LOCK.ACQUIRE k a").error().starts_with("GRACE "), "it works as it was told to");
+        assert!(client.run("LOCK.ACQUIRE k a").error().starts_with("GRACE "), "it has the given settings");
     } else {
         assert_not_loaded(&server, &mut client);
         assert_loads(&server, &mut client);
@@ -121,7 +121,7 @@ fn an_unknown_setting_does_not_crash_the_server() {
 fn a_grace_that_begins_with_the_load_is_logged_even_without_requests() {
     let server = plain();
     assert_eq!(load(&mut server.client(), "CONFIG lock.grace 600000"), Reply::ok());
-    until("the log tells the grace", || server.log().contains("grace"));
+    until("the log shows the grace period", || server.log().contains("grace"));
 }
 
 #[test]

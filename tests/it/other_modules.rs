@@ -8,7 +8,7 @@ use std::time::Duration;
 fn with_caller() -> (Server, Client) {
     let Some(caller) = built_caller() else {
         panic!(
-            "no test module beside the tests: build with `cargo build --workspace` of the same profile, or `make test`"
+            "no test module next to the tests: build with `cargo build --workspace` and the same profile, or `make test`"
         )
     };
     let server = quiet().config(format!("loadmodule {}", caller.display())).start();
@@ -71,7 +71,7 @@ fn a_session_with_a_lease_that_another_modules_thread_has_shortened_is_renewed_i
         assert!(session.run("LOCK.ACQUIRE k a PX 600000 SESSION").fence() > 0);
         client.run("TEST.THREAD LOCK.RENEW k a PX 500");
         let_time_pass(Duration::from_millis(800));
-        assert!(!client.run("LOCK.HELD k a").is_nil(), "round {round}: it sleeps on");
+        assert!(!client.run("LOCK.HELD k a").is_nil(), "round {round}: it keeps sleeping");
         assert!(client.pttl("k") <= 500, "round {round}: the thread has shortened it");
         assert_eq!(client.run("LOCK.RELEASE k a"), Reply::Int(1));
     }

@@ -138,7 +138,7 @@ fn the_summary_of_the_book_has_every_page_of_docs() {
         .filter(|path| *path != Path::new("SUMMARY.md") && !pages.contains(path.to_str().expect("a name in UTF-8")))
         .collect();
     assert!(missing.is_empty(), "docs/SUMMARY.md lacks {missing:?}");
-    assert_eq!(pages.len(), summary.matches("](").count(), "a page stands there twice");
+    assert_eq!(pages.len(), summary.matches("](").count(), "a page is listed twice");
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn has_categories(client: &mut Client) -> bool {
 
 /// The documented categories.
 fn expected_categories(name: &str) -> &'static [&'static str] {
-    match name.split_once('.').expect("a family and a verb").1 {
+    match name.split_once('.').expect("a prefix and a verb").1 {
         "acquire" => &["@blocking", "@fast", "@lock", "@write"],
         "exec" => &["@lock", "@write"],
         "release" | "renew" | "cancel" | "apply" => &["@fast", "@lock", "@write"],

@@ -56,7 +56,7 @@ fn assert_sold_out_exactly(server: &Server) {
     let mut client = server.client();
     assert_eq!(client.run("GET tickets").text(), "0");
     assert_eq!(client.run("LLEN sold").int(), TICKETS);
-    assert_eq!(client.run("EXISTS sale").int(), 0, "nobody left the lock behind");
+    assert_eq!(client.run("EXISTS sale").int(), 0, "no lock was left behind");
 }
 
 /// `buyers` real connections buy concurrently, each under the lock.
@@ -66,7 +66,7 @@ fn sell_under_the_lock(server: &Server, buyers: usize) {
         for (buyer, mut client) in clients.into_iter().enumerate() {
             scope.spawn(move || {
                 let token = format!("buyer-{buyer}");
-                acquire_within(&mut client, "sale", &token, "EX 30", Duration::from_secs(60)).expect("a turn in time");
+                acquire_within(&mut client, "sale", &token, "EX 30", Duration::from_secs(60)).expect("granted in time");
                 buy_ticket(&mut client, &token);
                 assert_eq!(client.run(&format!("LOCK.RELEASE sale {token}")).int(), 1);
             });
@@ -97,7 +97,7 @@ fn buy_with_stock_library(connection: &mut redis::Connection) {
         if let Some(grant) = granted {
             break grant;
         }
-        assert!(Instant::now() < deadline, "no turn in time");
+        assert!(Instant::now() < deadline, "not granted in time");
         thread::sleep(PAUSE);
     };
     assert!(fence > 0);
@@ -173,7 +173,7 @@ fn case_2_requirement_1_one_holder_at_a_time_across_processes() {
 fn count_under_the_lock(client: &mut Client) {
     let token = std::process::id().to_string();
     for _ in 0..ROUNDS {
-        acquire_within(client, "k", &token, "EX 30", Duration::from_secs(60)).expect("a turn in time");
+        acquire_within(client, "k", &token, "EX 30", Duration::from_secs(60)).expect("granted in time");
         let count: usize = client.run("GET counter").text().parse().expect("a count");
         client.run(&format!("SET counter {}", count + 1));
         assert_eq!(client.run(&format!("LOCK.RELEASE k {token}")).int(), 1);
@@ -187,7 +187,7 @@ fn case_2_requirement_2_a_free_lock_is_always_granted_and_a_held_one_always_rele
     for round in 0..200 {
         ours.run("LOCK.ACQUIRE k ours").fence();
         assert!(theirs.run("LOCK.ACQUIRE k theirs").is_nil(), "round {round}");
-        assert_eq!(theirs.run("LOCK.RELEASE k theirs").int(), 0, "who was refused disturbs nobody");
+        assert_eq!(theirs.run("LOCK.RELEASE k theirs").int(), 0, "a refused client affects no other");
         assert_eq!(ours.run("LOCK.RELEASE k ours").int(), 1, "round {round}");
         std::mem::swap(&mut ours, &mut theirs);
     }
@@ -274,7 +274,7 @@ fn nested_work(client: &mut Client, task: &str, level: i64) {
         if !reply.is_nil() {
             break reply;
         }
-        assert_eq!(level, 1, "who holds is never refused");
+        assert_eq!(level, 1, "a holder is never refused");
         thread::sleep(PAUSE);
     };
     assert_eq!(granted.items()[2].int(), level);
@@ -293,7 +293,7 @@ fn case_3_a_lock_that_is_not_reentrant_would_deadlock() {
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k outer EX 60").fence();
     let inner = acquire_within(&mut client, "k", "inner", "EX 60", Duration::from_millis(200));
-    assert_eq!(inner, None, "it would wait for ever");
+    assert_eq!(inner, None, "it would deadlock");
     assert!(!client.run("LOCK.HELD k outer").is_nil());
 
     // The same token is a retry, not a second hold: the inner function's release would release the outer one's lock.
@@ -336,7 +336,7 @@ fn case_4_a_watchdog_at_a_third_of_the_lease_keeps_the_lock() {
     // The lease is no longer renewed, so it expires.
     let mut contender = server.client();
     until("the lease has ended", || !contender.run("RLOCK.ACQUIRE k other").is_nil());
-    assert_eq!(contender.run("RLOCK.RENEW k holder PX 2100").int(), 0, "a watchdog that comes late is told");
+    assert_eq!(contender.run("RLOCK.RENEW k holder PX 2100").int(), 0, "a late watchdog learns that it is late");
 }
 
 #[test]
@@ -418,7 +418,7 @@ fn case_5_a_late_release_does_not_release_the_next_owners_lock() {
     });
     let next = next.expect("it was just granted");
     assert!(!slow.is_mine());
-    assert!(!slow.release(), "it is told that it was late");
+    assert!(!slow.release(), "it learns that it was late");
     assert!(next.is_mine());
     assert!(Held::acquire(&server, 60_000).is_none());
     assert!(next.release());

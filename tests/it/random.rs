@@ -26,7 +26,7 @@ fn random_schedules_never_overlap_exclusive_holders() {
         assert_eq!(client.run(&format!("GET in:{counter}")), Reply::bulk("0"), "{counter}");
     }
     assert_no_waiters(&server, &["rw", "sem", "x", "y", "z"]);
-    assert_eq!(client.run("EXISTS rw sem x y z"), Reply::Int(0), "everything was given back");
+    assert_eq!(client.run("EXISTS rw sem x y z"), Reply::Int(0), "everything was released");
 }
 
 fn visit_at_random(port: u16, seed: u64, number: usize) {
@@ -63,7 +63,7 @@ fn random_schedules_leave_no_admissible_waiter_behind() {
         }
         waited += queue(&mut client, "rw").len() + queue(&mut client, "sem").len() + queue(&mut client, "x").len();
     }
-    assert!(waited > 150, "somebody waited: {waited}");
+    assert!(waited > 150, "a request waited: {waited}");
 }
 
 fn random_line(rng: &mut Rng) -> String {
@@ -144,7 +144,7 @@ impl Seen {
 fn read(client: &mut Client, number: usize) {
     assert!(client.run(&format!("RWLOCK.ACQUIRE rw o{number} READ PX 60000 BLOCK 20000")).fence() > 0);
     let inside = client.pipeline(&["INCR in:readers", "GET in:writers"]);
-    assert!(matches!(inside[1], Reply::NullBulk) || inside[1] == Reply::bulk("0"), "a reader beside a writer");
+    assert!(matches!(inside[1], Reply::NullBulk) || inside[1] == Reply::bulk("0"), "a reader together with a writer");
     let upgrade = client.run(&format!("RWLOCK.ACQUIRE rw o{number} WRITE PX 60000 BLOCK 3"));
     if let Reply::Array(_) = upgrade {
         assert_eq!(client.pipeline(&["INCR in:writers", "GET in:readers", "DECR in:writers"])[1], Reply::bulk("1"));
@@ -160,7 +160,7 @@ fn write(client: &mut Client, number: usize) {
     assert!(client.run(&format!("RWLOCK.ACQUIRE rw o{number} WRITE PX 60000 BLOCK 20000")).fence() > 0);
     let inside = client.pipeline(&["INCR in:writers", "GET in:readers"]);
     assert_eq!(inside[0], Reply::Int(1), "two writers");
-    assert!(matches!(inside[1], Reply::NullBulk) || inside[1] == Reply::bulk("0"), "a writer beside readers");
+    assert!(matches!(inside[1], Reply::NullBulk) || inside[1] == Reply::bulk("0"), "a writer together with readers");
     client.run("DECR in:writers");
     assert_eq!(client.run(&format!("RWLOCK.RELEASE rw o{number} WRITE")), Reply::Int(0));
 }

@@ -216,7 +216,7 @@ fn an_undelivered_grant_of_a_moved_lock_is_not_revoked() {
     assert_eq!(holders(&mut cluster.target.client(), "k"), ["b"], "until its lease ends");
     // The source does not keep retrying, which would wake it every millisecond.
     let Some(before) = wake_ups(&cluster.source) else {
-        return skip("the system does not tell how often a process sleeps");
+        return skip("the system does not report how often a process sleeps");
     };
     let_time_pass(Duration::from_millis(500));
     let wake_ups = wake_ups(&cluster.source).map(|after| after - before);

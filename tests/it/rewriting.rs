@@ -47,7 +47,7 @@ fn assert_survives(builder: Builder, way: &str) {
         server.stop();
         if let Err(log) = server.try_restart() {
             let file = fs::read_to_string(server.config_file()).expect("a configuration");
-            panic!("{way}: it does not start again:\n{log}\n{file}");
+            panic!("{way}: it does not restart:\n{log}\n{file}");
         }
         assert_eq!(settings(&mut server.client()), expected, "{way}");
         assert_eq!(server.client().run("LOCK.HELD kept a").items()[0].int(), fence, "{way}");
@@ -235,7 +235,7 @@ fn the_pages_line_is_written_once() {
 #[test]
 fn make_run_writes_the_line_to_its_configuration_file() {
     let script = include_str!("../../scripts/run");
-    let (_, begin) = script.split_once("# the configuration\n").expect("where the file is made");
+    let (_, begin) = script.split_once("# the configuration\n").expect("with a new file");
     let (lines, _) = begin.split_once("# end of it\n").expect("the end");
     let folder = tempfile::tempdir().expect("a folder");
     let here = folder.path().display();
@@ -379,7 +379,7 @@ impl Process {
         die_with_parent(&mut command);
         let process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("a server");
         let mut server = Process { process, port };
-        until("the server answers", || {
+        until("the server replies", || {
             if server.process.try_wait().expect("a child").is_some() {
                 let mut log = String::new();
                 let output = server.process.stdout.as_mut().expect("its output");

@@ -26,7 +26,7 @@ fn assert_freed_soon(client: &mut Client, key: &str) {
     let mut watch = client.stopwatch();
     until(&format!("{key} is free"), || {
         client.send(&["EXISTS", key]);
-        let exists = client.read_by(&mut watch, SOON).expect("an answer in time");
+        let exists = client.read_by(&mut watch, SOON).expect("a reply in time");
         assert!(watch.elapsed() < SOON, "not within {SOON:?}");
         exists == Reply::Int(0)
     });
@@ -148,7 +148,7 @@ mod end {
         const ESTABLISHED: &str = "01";
         let port = |text: &str| i64::from_str_radix(text.rsplit(':').next().unwrap_or_default(), 16).ok();
         let client_port = client_port.parse().ok();
-        let sockets = std::fs::read_to_string("/proc/net/tcp").expect("Linux tells its sockets");
+        let sockets = std::fs::read_to_string("/proc/net/tcp").expect("Linux lists its sockets");
         !sockets.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>()).any(|fields| {
             let [_, local, remote, state, ..] = fields[..] else { return false };
             port(local) == Some(server.port().into()) && port(remote) == client_port && state == ESTABLISHED
@@ -159,7 +159,7 @@ mod end {
     #[test]
     fn no_read_that_arrives_with_the_close_considers_the_lock_held() {
         if !cfg!(target_os = "linux") {
-            return skip("where a connection stands is read from /proc");
+            return skip("the state of a connection is read from /proc");
         }
         let server = quiet().start();
         let (mut client, mut another) = (server.client(), server.client());

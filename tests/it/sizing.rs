@@ -89,7 +89,7 @@ fn with_the_maximum_of_waiters_a_free_lock_is_still_granted() {
     });
     let most: usize = setting(&manifest, "lock.max-waiters").and_then(|value| value.parse().ok()).expect("a number");
     if raise_file_limit().is_ok_and(|limit| limit < 2 * most as u64) {
-        return skip("this machine does not let a process open so many files");
+        return skip("this machine does not let a process open that many files");
     }
     let server = lines.into_iter().fold(quiet(), |builder, line| builder.config(line)).start();
     let mut client = server.client();

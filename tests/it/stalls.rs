@@ -22,8 +22,8 @@ fn signal(server: &Server, name: &str) {
     assert!(kill.success());
 }
 
-/// `a` holds `k` for a moment, and `b` waits; then the server is paused until the lease has expired, while `during_pause`
-/// runs. That many replicas know of the lease.
+/// `a` holds `k` for a moment, and `b` waits; then the server is paused until the lease has expired, while
+/// `during_pause` runs. That many replicas know of the lease.
 #[track_caller]
 fn stop(server: &Server, replicas: usize, during_pause: impl FnOnce()) -> Waiter {
     let mut client = server.client();

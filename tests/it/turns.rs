@@ -81,10 +81,10 @@ fn a_new_request_waits_until_all_admissible_ones_are_granted() {
         "RWLOCK.RELEASE k 0 READ".to_owned(),
         format!("RWLOCK.ACQUIRE k 1 READ {LONG}"),
     ]);
-    assert!(!replies[1].items().is_empty(), "one turn does not serve them all");
+    assert!(!replies[1].items().is_empty(), "one iteration does not serve them all");
     assert!(replies[2].is_nil(), "{:?}", replies[2]);
     assert_eq!(replies[3].items()[1], Reply::Int(0), "it waits");
-    assert_eq!((&replies[4], &replies[5].items()[2]), (&Reply::Int(0), &Reply::Int(2)), "holders go on as ever");
+    assert_eq!((&replies[4], &replies[5].items()[2]), (&Reply::Int(0), &Reply::Int(2)), "holders continue as before");
     crowd.read_outcomes(MANY + 1);
     let (newcomer, _) = crowd.granted.last().expect("all were granted");
     assert_eq!(newcomer, "newcomer");
@@ -104,7 +104,7 @@ fn the_rest_of_the_queue_is_granted_even_if_the_key_is_deleted() {
     crowd.read_outcomes(MANY);
     crowd.assert_in_order(0..MANY);
     let held = holders(&mut crowd.client, "k");
-    assert_eq!((held.len(), &*held[0]), (left, &*(MANY - left).to_string()), "those before it were deleted");
+    assert_eq!((held.len(), &*held[0]), (left, &*(MANY - left).to_string()), "the earlier ones were deleted");
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_request_cancelled_or_disconnected_in_between_is_granted_nothing() {
     crowd.assert_in_order(0..=next);
     assert_eq!(crowd.others, HashMap::from([(last.to_string(), "cancelled".to_owned())]));
     let mut client = crowd.server.client();
-    until("nobody waits", || queue(&mut client, "k").is_empty());
+    until("no request waits", || queue(&mut client, "k").is_empty());
     assert!(!holders(&mut client, "k").contains(&"leaving".to_owned()));
 }
 
@@ -130,7 +130,7 @@ fn a_waiter_without_its_wrongtype_reply_yet_is_granted_the_key_once_it_is_free_a
     let mut crowd = Crowd::of_readers();
     let set = crowd.client.run("SET k value");
     assert_eq!(set, Reply::ok());
-    until("some were told", || {
+    until("some got their reply", || {
         crowd.read_outcomes(1);
         !crowd.others.is_empty()
     });
@@ -181,7 +181,7 @@ fn a_release_completes_thousands_with_coalesce_and_frees_the_lock_at_once() {
     ]);
     assert_eq!(replies[..5], [Reply::Int(1), Reply::Array(vec![]), Reply::Int(0), Reply::Int(1), Reply::Int(1)]);
     assert!(replies[5].fence() > 0, "a newcomer finds it free");
-    assert!(blocked.read_soon(SOON).expect("it is answered").fence() > 0, "the first without COALESCE is granted");
+    assert!(blocked.read_soon(SOON).expect("it gets its reply").fence() > 0, "the first without COALESCE is granted");
     crowd.read_outcomes(MANY);
     crowd.others.remove("leaving");
     assert!(crowd.others.values().all(|outcome| outcome == "done"), "{:?}", crowd.others.values().next());

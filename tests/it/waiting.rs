@@ -36,7 +36,7 @@ fn a_timeout_behind_another_wait_is_equally_precise() {
         server.wait_blocked(1);
         client.run(unblock);
         assert!(!b.read_soon(SOON).expect("it was unblocked").is_nil());
-        assert!(b.read_soon(SOON).expect("10 ms were over").is_nil(), "{wait}");
+        assert!(b.read_soon(SOON).expect("10 ms had passed").is_nil(), "{wait}");
     }
 }
 

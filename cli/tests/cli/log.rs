@@ -50,7 +50,7 @@ fn an_event_without_a_client_shows_none() {
     let server = Server::builder().module_args("log-hold 1").start();
     let mut client = server.client();
     client.run("LOCK.ACQUIRE k w PX 20").fence();
-    until("the lease is over", || client.run("EXISTS k").int() == 0);
+    until("the lease has expired", || client.run("EXISTS k").int() == 0);
     until("it is logged", || client.run("LOCK.LOG LEN").int() > 0);
     let output = at(&server, "log");
     let rows = output.rows();

@@ -65,7 +65,7 @@ impl Screen {
             let mut bytes = [0; 4096];
             // An error means the end of the terminal.
             while let Ok(length @ 1..) = output.read(&mut bytes) {
-                parser.lock().expect("nobody panics with it").process(&bytes[..length]);
+                parser.lock().expect("the lock is not poisoned").process(&bytes[..length]);
             }
         });
         let keyboard = pair.master.take_writer().expect("its input");
@@ -77,17 +77,17 @@ impl Screen {
     }
 
     pub fn resize(&mut self, rows: u16, columns: u16) {
-        self.shown.lock().expect("nobody panics with it").screen_mut().set_size(positive(rows), positive(columns));
+        self.shown.lock().expect("the lock is not poisoned").screen_mut().set_size(positive(rows), positive(columns));
         self.terminal.resize(size(rows, columns)).expect("a size");
     }
 
     pub fn text(&self) -> String {
-        self.shown.lock().expect("nobody panics with it").screen().contents()
+        self.shown.lock().expect("the lock is not poisoned").screen().contents()
     }
 
     /// Its text, including the escape sequences for colours.
     pub fn coloured_text(&self) -> String {
-        let parser = self.shown.lock().expect("nobody panics with it");
+        let parser = self.shown.lock().expect("the lock is not poisoned");
         parser.screen().contents_formatted()
     }
 
@@ -128,7 +128,7 @@ impl Screen {
     #[track_caller]
     pub fn assert_restored(&self) {
         until("the screen is the usual one", || {
-            let parser = self.shown.lock().expect("nobody panics with it");
+            let parser = self.shown.lock().expect("the lock is not poisoned");
             !parser.screen().alternate_screen() && !parser.screen().hide_cursor()
         });
         let name = self.terminal.tty_name().expect("it has a name");

@@ -232,7 +232,9 @@ fn when_the_server_disappears_it_says_so_and_reconnects() {
     let screen = start(&server);
     screen.until_shows("no waiters");
     server.kill();
-    screen.until("that it has gone", |text| text.contains("no connection to 127.0.0.1:") && text.contains("retrying"));
+    screen.until("that the server disappeared", |text| {
+        text.contains("no connection to 127.0.0.1:") && text.contains("retrying")
+    });
     server.restart();
     let _waiters = contended(&server);
     screen.until("the locks of the new one", |text| text.contains("z-hot") && !text.contains("no connection"));
@@ -252,7 +254,7 @@ fn a_paused_server_is_reported_while_the_keys_still_work() {
     screen.press("?");
     screen.until_shows("this help");
     signal("CONT");
-    screen.until("that it answers", |text| !text.contains("no response for"));
+    screen.until("that the server replies", |text| !text.contains("no response for"));
 }
 
 #[test]

@@ -264,11 +264,7 @@ mod tests {
             assert_eq!((Some(command.lease), command.wait), (Lease::from_ms(30_000), WaitOptions::default()));
             let lowered = LeaseSettings { max_ms: 29_999, ..SETTINGS };
             let command = AcquireCommand::parse(Prefix::Lock, &args, lowered).unwrap();
-            assert_eq!(
-                Some(command.lease),
-                Lease::from_ms(29_999),
-                "the longest lease where the default would be longer"
-            );
+            assert_eq!(Some(command.lease), Lease::from_ms(29_999), "the default lease is capped at the longest lease");
         }
 
         #[test]

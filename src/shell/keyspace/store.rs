@@ -149,7 +149,8 @@ impl StoredKey<'_> {
     /// Whether the key holds or held a reentrant mutex: a vacant lock does not have its lock type.
     #[inline(never)]
     fn is_reentrant(&mut self) -> bool {
-        matches!(self.lock_key.content(), Content::Lock(lock) if lock.lock_type().is_none_or(|it| it == LockType::Reentrant))
+        let may_be_reentrant = |lock: &Lock| lock.lock_type().is_none_or(|it| it == LockType::Reentrant);
+        matches!(self.lock_key.content(), Content::Lock(lock) if may_be_reentrant(lock))
     }
 }
 

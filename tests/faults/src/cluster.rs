@@ -143,7 +143,7 @@ impl Cluster {
     #[track_caller]
     pub fn primary_of(&self, slot: u16) -> usize {
         let mut primary = None;
-        until(&format!("the nodes agree on who has slot {slot}"), || {
+        until(&format!("the nodes agree on the owner of slot {slot}"), || {
             primary = self.agreed_primary_of(slot);
             primary.is_some()
         });

@@ -113,7 +113,7 @@ struct Entered(Namespace);
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.0.set().expect("the way back is open to whoever came");
+        self.0.set().expect("the thread can return to its namespace");
     }
 }
 
@@ -134,7 +134,7 @@ impl Namespace {
 
     fn enter(&self) -> Entered {
         let before = Namespace::current().expect("every thread is in one");
-        self.set().expect("who made it may enter it");
+        self.set().expect("the creator may enter it");
         Entered(before)
     }
 

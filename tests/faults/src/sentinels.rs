@@ -161,7 +161,7 @@ impl Sentinel {
             let port = free_port();
             let mut sentinel = Sentinel::spawn(dir, port, primary.port(), judgement).expect("the program is there");
             let mut is_ready = false;
-            until("the Sentinel answers", || {
+            until("the Sentinel replies", || {
                 is_ready = sentinel.answers().unwrap_or(false);
                 is_ready || !sentinel.is_alive()
             });

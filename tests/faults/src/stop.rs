@@ -16,7 +16,7 @@ impl Stopped {
     pub fn stop(pid: u32) -> Stopped {
         assert!(signal(pid, "-STOP"), "there is no process {pid}");
         let stopped = Stopped { pid };
-        until(&format!("{pid} stands still"), || is_stopped(pid));
+        until(&format!("{pid} is stopped"), || is_stopped(pid));
         stopped
     }
 

@@ -120,7 +120,7 @@ impl Workers {
     pub fn stop(mut self) -> History {
         self.stopping.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            thread.join().expect("a worker was answered until the end");
+            thread.join().expect("a worker got its replies until the end");
         }
         self.recorder.history()
     }
@@ -286,7 +286,7 @@ impl End {
     fn assert_in_time(&mut self, is_stopping: bool, command: &str, lock: &Lock) {
         if is_stopping {
             let since = self.since.get_or_insert_with(Instant::now);
-            assert!(since.elapsed() < LIMIT, "{command} of {}: no answer in {LIMIT:?} after the last fault", lock.key);
+            assert!(since.elapsed() < LIMIT, "{command} of {}: no reply in {LIMIT:?} after the last fault", lock.key);
         }
     }
 }

@@ -193,7 +193,7 @@ fn adopted_locks_can_be_inspected_and_broken() {
     assert_eq!(client.run("LOCK.SCAN 0").items()[1].items()[0].get("owner").text(), "a");
     assert_eq!(client.run("LOCK.BREAK lock:k").int(), 1);
     waiter.granted("b");
-    assert!(!compare_and_delete(&mut client, "lock:k", "a"), "it is told that it lost the lock");
+    assert!(!compare_and_delete(&mut client, "lock:k", "a"), "it learns that it lost the lock");
 }
 
 #[test]

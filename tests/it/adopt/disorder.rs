@@ -241,7 +241,7 @@ fn play(server: &mut Server, replica: &Server, seconds: u64) {
         for key in KEYS {
             // A GET in the iteration of a grant counts as read by its owner. If that owner is gone, the lock is held
             // until its lease expires.
-            until("its lease is over", || client.run(&format!("EXISTS {key}")).int() == 0);
+            until("its lease has expired", || client.run(&format!("EXISTS {key}")).int() == 0);
             assert!(client.run(&format!("LOCK.WAITERS {key}")).items().is_empty(), "{key}, seed {seed}");
             assert!(client.run(&format!("GET in:{key}")).is_bulk("0"), "{key}, seed {seed}");
         }

@@ -81,7 +81,7 @@ fn a_lease_shortened_by_expire_wakes_the_next_in_another_database() {
     b.send_line("LOCK.ACQUIRE k b BLOCK 0");
     until("b waits", || client.run("LOCK.INFO k").get("waiters").int() == 1);
     client.run("PEXPIRE k 60");
-    assert!(b.read_within(SOON).expect("its turn comes").fence() > 0);
+    assert!(b.read_within(SOON).expect("it is granted").fence() > 0);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn lengthening_a_shortened_ttl_again_changes_no_holder_of_a_lock_with_waiters() 
             let _writer = Waiter::park(&server, "RWLOCK.ACQUIRE k w WRITE BLOCK 0");
             let before = stored(&mut client);
             send(&server, way, &["PEXPIRE k 20000"], queued);
-            until("a round has found it", || stored(&mut client) != before);
+            until("an inspection has found it", || stored(&mut client) != before);
             client.run(lengthen);
             for owner in ["a", "b"] {
                 let left = client.run(&format!("LOCK.HELD k {owner}")).items()[2].int();
@@ -165,7 +165,7 @@ fn of_multiple_ttl_changes_in_one_transaction_the_last_counts() {
     let _writer = Waiter::park(&server, "RWLOCK.ACQUIRE k w WRITE BLOCK 0");
     let before = stored(&mut client);
     send(&server, "in MULTI", &["PEXPIRE k 20000", "PEXPIRE k 50000"], None);
-    until("a round has found it", || stored(&mut client) != before);
+    until("an inspection has found it", || stored(&mut client) != before);
     for owner in ["a", "b"] {
         let left = client.run(&format!("LOCK.HELD k {owner}")).items()[2].int();
         assert!((20_001..=50_000).contains(&left), "{owner} has {left} ms");
@@ -298,7 +298,7 @@ fn a_server_with_two_readers_and_no_waiter_stays_idle() {
     client.run("PERSIST k");
     match without.zip(in_a_second()) {
         Some((without, with)) => assert!(with <= without + 5, "{without} times in a second without, {with} with them"),
-        None => skip("the system does not tell how often a process sleeps"),
+        None => skip("the system does not report how often a process sleeps"),
     }
     assert_eq!(client.run("LOCK.INFO k").get("holding"), &Reply::Int(1));
     assert_eq!(iterations(&mut client), 0, "the module has asked for no write");
@@ -317,7 +317,7 @@ fn an_idle_server_with_a_waiter_sleeps_and_notices_a_shorter_lease_within_100_ms
     match before.zip(wake_ups(&server)) {
         // Twenty inspections, each of which wakes the server twice, and its own ten cron iterations.
         Some((before, after)) => assert!(after - before < 100, "{} times in a second", after - before),
-        None => skip("the system does not tell how often a process sleeps"),
+        None => skip("the system does not report how often a process sleeps"),
     }
     client.run("PEXPIRE k 1");
     let changed = Instant::now();

@@ -27,7 +27,7 @@ fn wake_ups_are_precise_to_a_few_milliseconds() {
             let mut watch = client.stopwatch();
             client.run(&format!("LOCK.ACQUIRE k{n} a PX {}", lease.as_millis()));
             client.send_line(&format!("LOCK.ACQUIRE k{n} b BLOCK 0"));
-            client.read_by(&mut watch, LIMIT).expect("its turn comes");
+            client.read_by(&mut watch, LIMIT).expect("it is granted");
             watch.elapsed().saturating_sub(lease)
         })
         .collect();

@@ -92,7 +92,7 @@ fn a_replica_and_an_aof_end_with_the_same_locks_as_their_master() {
 
     server.kill();
     server.restart();
-    assert_eq!(all_locks(&server), locks, "the AOF tells the same");
+    assert_eq!(all_locks(&server), locks, "the AOF contains the same");
 }
 
 #[test]

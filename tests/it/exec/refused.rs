@@ -154,5 +154,5 @@ fn in_an_acquire_block_is_ignored_and_session_and_notify_are_errors() {
         client.run("DEL free");
     }
     assert_eq!(queue(&mut client, "held"), [""; 0]);
-    until("nobody is blocked", || server.blocked_clients() == 0);
+    until("no client is blocked", || server.blocked_clients() == 0);
 }

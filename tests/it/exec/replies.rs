@@ -22,7 +22,7 @@ fn raw_reply(server: &Server, protocol: &str, request: &[&str]) -> String {
         if let [_, reply, ""] = so_far.split(&end).collect::<Vec<_>>()[..] {
             return reply.strip_suffix("$20\r\n").expect("the length of the end").to_string();
         }
-        let count = stream.read(&mut buffer).expect("the server answers");
+        let count = stream.read(&mut buffer).expect("the server replies");
         assert!(count > 0, "the connection ended after {so_far}");
         text.extend(&buffer[..count]);
     }

@@ -100,10 +100,10 @@ const ALL: &[u64] = &[MUTEX, REENTRANT, RW, SEMAPHORE];
 
 #[rustfmt::skip]
 const FAULTS: &[Fault] = &[
-    ("a family that there is not", ALL, |lock| lock.kind = 7),
+    ("an unknown lock type", ALL, |lock| lock.kind = 7),
     ("slots that are missing", ALL, |lock| lock.kind = WITH_SLOTS),
-    ("a family far beyond", ALL, |lock| lock.kind = u64::MAX),
-    ("nobody holds it", ALL, |lock| lock.holders.clear()),
+    ("a lock type far out of range", ALL, |lock| lock.kind = u64::MAX),
+    ("no holders", ALL, |lock| lock.holders.clear()),
     ("no fence", ALL, |lock| lock.fence = 0),
     ("a fence that is no exact double", ALL, |lock| lock.fence = FENCES),
     ("a fence of all bits", ALL, |lock| lock.fence = u64::MAX),
@@ -121,7 +121,7 @@ const FAULTS: &[Fault] = &[
     ("a second holder", &[MUTEX, REENTRANT], |lock| {
         lock.holders.push(StoredHolder { owner: b"another".to_vec(), ..lock.holders[0].clone() });
     }),
-    ("a writer beside a reader", &[RW], |lock| {
+    ("a writer together with a reader", &[RW], |lock| {
         let first = lock.holders[0].clone();
         lock.holders.push(StoredHolder { owner: b"writer".to_vec(), holds: 1, ..first });
     }),
@@ -131,7 +131,7 @@ const FAULTS: &[Fault] = &[
     ("no holds", &[MUTEX, RW, SEMAPHORE], |lock| (lock.holders[0].holds, lock.holders[0].reads) = (0, 0)),
     ("two holds", &[MUTEX], |lock| lock.holders[0].holds = 2),
     ("holds beyond their size", ALL, |lock| lock.holders[0].holds = u64::from(u32::MAX) + 1),
-    ("reads where nobody reads", &[MUTEX, REENTRANT, SEMAPHORE], |lock| lock.holders[0].reads = 1),
+    ("a read hold in an exclusive lock", &[MUTEX, REENTRANT, SEMAPHORE], |lock| lock.holders[0].reads = 1),
     ("no limit", &[MUTEX, REENTRANT, SEMAPHORE], |lock| lock.limit = 0),
     ("another limit than 1", &[MUTEX, REENTRANT], |lock| lock.limit = 2),
     ("a limit of readers", &[RW], |lock| lock.limit = 1),

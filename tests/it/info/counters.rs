@@ -62,11 +62,11 @@ fn grants_releases_and_renewals_of_every_lock_type() {
         counted(&[], "b waits");
         way.release_held(client, "k", "a");
         b.granted("b");
-        counted(&[("releases", keys), ("grants_after_wait", 1)], "handed over");
+        counted(&[("releases", keys), ("grants_after_wait", 1)], "handed off");
         way.release_held(client, "k", "b");
         counted(&[("releases", keys)], "free");
         client.run(&format!("{} PX 1", way.acquire("k", "c")));
-        until("the lease is over", || client.run("EXISTS k k:too").int() == 0);
+        until("the lease has expired", || client.run("EXISTS k k:too").int() == 0);
         counted(&[("grants_immediate", 1), ("leases_expired", keys)], "expired");
     });
 }
@@ -171,7 +171,7 @@ fn grace_refusals_and_remaining_time() {
     let remaining = field(&server, "grace_remaining_ms");
     assert!((500_000..=600_000).contains(&remaining), "{remaining}");
     server.client().run("CONFIG SET lock.grace 0");
-    until("it is over", || field(&server, "grace_remaining_ms") == 0);
+    until("it has ended", || field(&server, "grace_remaining_ms") == 0);
 }
 
 /// The holder's lease expires by itself with a waiter queued, or is found expired by the next request.
@@ -208,7 +208,7 @@ fn leases_expired_by_the_server_between_thousands_of_commands_are_all_counted() 
         let acquires: Vec<String> = (first..first + 2_000).map(|n| format!("LOCK.ACQUIRE k{n} a PX 1")).collect();
         assert!(client.pipeline(&acquires).iter().all(|reply| reply.fence() > 0));
     }
-    until("every lease is over", || client.run("DBSIZE").int() == 0);
+    until("every lease has expired", || client.run("DBSIZE").int() == 0);
     assert_eq!(field(&server, "leases_expired"), LEASES);
 }
 
@@ -252,7 +252,7 @@ fn an_undelivered_grant_is_counted() {
     // The client disconnects in the iteration of its grant.
     let replies = client.pipeline(&["LOCK.RELEASE k a".to_string(), format!("CLIENT KILL ID {}", b.id)]);
     assert!(replies.iter().all(|reply| !reply.is_error()), "{replies:?}");
-    assert!(b.client.try_read(LONG_ENOUGH).is_err(), "it was told nothing");
+    assert!(b.client.try_read(LONG_ENOUGH).is_err(), "it got no reply");
     assert_counted(
         &server,
         &before,
@@ -312,7 +312,7 @@ fn a_replica_does_not_count_its_primarys_decisions() {
         way.release_held(&mut client, &key, "a");
         client.run(&format!("{} PX 1", way.acquire(&key, "b")));
     }
-    until("the leases are over", || client.run("DBSIZE").int() == 0);
+    until("the leases have expired", || client.run("DBSIZE").int() == 0);
     in_sync(&primary, &replica);
     assert_eq!(counts(&replica), before);
 }

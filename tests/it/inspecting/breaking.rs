@@ -14,7 +14,7 @@ fn an_expired_holder_does_not_count() {
     client.run("SEM.ACQUIRE alone a LIMIT 3 PX 1").fence();
     let_time_pass(Duration::from_millis(5));
     for key in ["mutex", "alone"] {
-        assert_eq!(client.run("DBSIZE").int(), if key == "mutex" { 2 } else { 1 }, "nobody has touched it yet");
+        assert_eq!(client.run("DBSIZE").int(), if key == "mutex" { 2 } else { 1 }, "no command has accessed it yet");
         assert_eq!(client.cmd(&["LOCK.BREAK", key]), Reply::Int(0), "{key}");
     }
     // In the iteration in which a lease expires, the server has not noticed it yet.

@@ -171,7 +171,7 @@ fn a_replica_hides_what_has_expired() {
     // Leases no longer end: an expired lock is only hidden.
     ours.run("CLIENT PAUSE 600000 WRITE");
     in_sync(&master, &replica);
-    until("both leases are over", || {
+    until("both leases have expired", || {
         theirs.run("LOCK.HELD over a").is_nil() && theirs.run("LOCK.HELD several a").is_nil()
     });
     assert_eq!(theirs.run("DBSIZE"), Reply::Int(2), "the replica still stores both");

@@ -213,7 +213,7 @@ mod two_may_hold_it {
         let (server, mut replica) = with_a_replica(quiet());
         let Some(before) = Before::of(&server) else { return };
         replica.kill();
-        until("it has gone", || server.info("replication").number("connected_slaves") == 0);
+        until("it is gone", || server.info("replication").number("connected_slaves") == 0);
         before.assert_fire(&server, &[NO_REPLICA]);
     }
 }
@@ -301,7 +301,7 @@ mod callers_wait {
         let mut client = server.client();
         hold(&mut client, "k", "a");
         let _b = Waiter::park(&server, "LOCK.ACQUIRE k b BLOCK 0");
-        until("a turn was long", || {
+        until("a pass was long", || {
             client.send_raw("LOCK.ACQUIRE k c\r\n".repeat(REQUESTS).as_bytes());
             stop_for(&server, Duration::from_millis(100));
             (0..REQUESTS).for_each(|_| assert!(client.read().is_nil()));

@@ -60,7 +60,7 @@ impl Exporter {
         shell.stdout(file.try_clone().expect("the log opens twice")).stderr(file);
         die_with_parent(&mut shell);
         let mut exporter = Exporter { child: shell.spawn().expect("sh runs"), port, log };
-        until("the exporter answers", || {
+        until("the exporter replies", || {
             let ended = exporter.child.try_wait().expect("a child can be asked");
             assert!(ended.is_none(), "the exporter ended: {}", exporter.log());
             exporter.get("/health").is_ok()
@@ -71,7 +71,7 @@ impl Exporter {
     /// What it currently exports.
     #[track_caller]
     pub fn scrape(&self) -> Vec<Sample> {
-        samples(&self.get("/metrics").expect("the exporter answers"))
+        samples(&self.get("/metrics").expect("the exporter replies"))
     }
 
     pub fn log(&self) -> String {

@@ -78,7 +78,7 @@ impl Driver {
             }
             play.end()
         }));
-        let played = played.unwrap_or_else(|_| Err("the server does not answer".into()));
+        let played = played.unwrap_or_else(|_| Err("the server does not reply".into()));
         let (now, sent) = (play.now, play.sent.join("\n"));
         self.now = now;
         played.map_err(|error| {

@@ -79,7 +79,7 @@ impl Play<'_> {
         if let Some((command, outcome, Some(number))) = replies.first().cloned() {
             let Some(reply) = self.connection(number).read_now().map_err(|error| error.to_string())? else {
                 let line = wire::line(&command, self.now.wall);
-                return Ok(Some(format!("{line} is not answered, but the contract says {outcome:?}")));
+                return Ok(Some(format!("{line} has no reply, but the contract says {outcome:?}")));
             };
             self.compare_outcome(&command, outcome, &reply)?;
             replies.clear();

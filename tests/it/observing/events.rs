@@ -182,8 +182,8 @@ fn leases_expired_by_the_module_publish_expire() {
     client.run("SELECT 5");
     client.run("SEM.ACQUIRE k b LIMIT 3 PX 60000").fence();
     client.run("SEM.ACQUIRE k a LIMIT 3 PX 1").fence();
-    until("a has gone", || holders(&mut client, "k") == ["b"]);
-    assert_eq!(client.run("SEM.RELEASE k z"), Reply::Int(-1), "the lock is touched");
+    until("a is gone", || holders(&mut client, "k") == ["b"]);
+    assert_eq!(client.run("SEM.RELEASE k z"), Reply::Int(-1), "the lock is accessed");
     until("it is published", || subscriber.read(&mut client).contains(&"lock.expire k@5".to_string()));
     assert_eq!(client.run("EXISTS k"), Reply::Int(1), "the client's database is what it was");
 }

@@ -51,7 +51,7 @@ fn a_broken_lock_is_logged_with_the_user_that_broke_it() {
     let about = format!("from {}, client {}: owner 'a' on key 'k' in db 0", client.address(), client.id());
     assert!(line.contains(&about), "{line}");
     hold(&mut client, "k", "a");
-    until("a second is over", || {
+    until("a second has passed", || {
         client.run("LOCK.ACQUIRE k a");
         client.run("EVAL return(redis.call('LOCK.BREAK','k')) 0");
         !lines(&server, "broken by a script or a module").is_empty()
@@ -97,7 +97,7 @@ fn at_most_one_line_per_second_and_kind_is_logged_with_the_number_omitted() {
     let mut client = server.client();
     let start = std::time::Instant::now();
     let mut broken = 0;
-    until("a line tells of those left out", || {
+    until("a line reports the omitted ones", || {
         client.run("LOCK.ACQUIRE k a").fence();
         assert_eq!(client.run("LOCK.BREAK k"), Reply::Int(1));
         broken += 1;

@@ -11,7 +11,7 @@ fn let_a_millisecond_pass(client: &mut Client) {
         number(0) * 1_000 + number(1) / 1_000
     };
     let start = time(client);
-    until("two milliseconds are over", || time(client) >= start + 2);
+    until("two milliseconds have passed", || time(client) >= start + 2);
 }
 
 fn get(client: &mut Client) -> Vec<Reply> {
@@ -54,7 +54,7 @@ fn only_holds_longer_than_log_hold_are_logged() {
             client.run(acquire).fence();
             let_a_millisecond_pass(client);
             client.run(release);
-            assert_eq!(client.run("LOCK.LOG LEN"), Reply::Int(0), "it was not held for so long");
+            assert_eq!(client.run("LOCK.LOG LEN"), Reply::Int(0), "it was not held that long");
             client.run("CONFIG SET lock.log-hold 1");
             client.run(acquire).fence();
             let_a_millisecond_pass(client);
@@ -172,7 +172,7 @@ fn a_lease_that_expires_while_requests_wait_is_logged() {
         for acquire in ["LOCK.ACQUIRE other a PX 1", "SEM.ACQUIRE other a LIMIT 1 PX 1"] {
             client.run(acquire).fence();
             let_a_millisecond_pass(&mut client);
-            until("it has gone", || client.run("EXISTS other").int() == 0);
+            until("it is gone", || client.run("EXISTS other").int() == 0);
             assert_eq!(client.run("LOCK.LOG LEN"), Reply::Int(0), "{observed}, {acquire}");
         }
     }
@@ -311,7 +311,7 @@ fn it_is_read_and_reset_like_slowlog() {
         assert_eq!(client.run("LOCK.LOG RESET"), Reply::ok());
         assert_eq!(client.run("LOCK.LOG LEN"), Reply::Int(0));
         log_one(client, "k");
-        assert_eq!(ids(&client.run("LOCK.LOG GET")), [12], "ids go on");
+        assert_eq!(ids(&client.run("LOCK.LOG GET")), [12], "ids keep increasing");
         // With the wording of SLOWLOG.
         for (line, like) in [
             ("LOCK.LOG GET x", "SLOWLOG GET x"),

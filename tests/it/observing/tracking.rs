@@ -16,7 +16,7 @@ fn holder(server: &Server, read: &str) -> Client {
 
 #[track_caller]
 fn assert_notified(holder: &mut Client, what: &str) {
-    let push = holder.next_push(crate::support::LIMIT).unwrap_or_else(|| panic!("{what}: it is not told"));
+    let push = holder.next_push(crate::support::LIMIT).unwrap_or_else(|| panic!("{what}: it is not notified"));
     let [kind, keys] = push.items() else { panic!("{push:?}") };
     assert_eq!((kind.text(), keys.items()), ("invalidate", &[Reply::bulk("k")][..]), "{what}");
 }

@@ -95,7 +95,7 @@ impl<'a> Replay<'a> {
             }
             self.compare(line, &written, &actual, &about);
         }
-        assert!(while_waiting.is_none(), "line {}: no command waits for what is to come meanwhile", block.line);
+        assert!(while_waiting.is_none(), "line {}: no command waits during which to type it", block.line);
     }
 
     fn terminal(&mut self, name: &str) -> &mut Terminal {

@@ -50,7 +50,7 @@ fn a_replica_that_accepts_writes_decides_nothing_and_a_promoted_one_does() {
         }
         let script = ["EVAL", "return redis.pcall('LOCK.ACQUIRE', 'free', 'b').err", "0"];
         assert!(client.cmd(&script).text().starts_with("READONLY "));
-        assert_eq!(client.run("LOCK.HELD k a").items().len(), 3, "reading goes on");
+        assert_eq!(client.run("LOCK.HELD k a").items().len(), 3, "reads still work");
         assert_eq!(client.run("EXISTS free"), Reply::Int(0));
         client.run("REPLICAOF NO ONE");
         assert_eq!(client.run("LOCK.RELEASE k a"), Reply::Int(1));

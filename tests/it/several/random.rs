@@ -66,7 +66,7 @@ fn take_random_keys(client: &mut Client, rng: &mut Rng, number: usize, keys: usi
     // In two round trips, so that others have a chance to interfere.
     let (entered, left) = lines.split_at(count);
     for reply in client.pipeline(entered) {
-        assert_eq!(reply, Reply::Int(1), "somebody else is inside");
+        assert_eq!(reply, Reply::Int(1), "another client is inside");
     }
     let replies = client.pipeline(left);
     assert!(replies[1..=count].iter().all(|reply| *reply == Reply::Int(0)), "{replies:?}");

@@ -89,7 +89,7 @@ fn a_logged_change_is_of_constant_size() {
         let few: Vec<usize> = changes(key).map(|line| logged(&server, &mut client, &line)).into();
         fill(&mut client, key, count);
         let many: Vec<usize> = changes(key).map(|line| logged(&server, &mut client, &line)).into();
-        assert_eq!(many, few, "bytes, beside {count} others and beside one");
+        assert_eq!(many, few, "bytes, with {count} other holders and with one");
         assert!(few.iter().all(|bytes| (1..500).contains(bytes)), "{few:?}");
     }
 }
@@ -159,7 +159,7 @@ fn acquire_and_release_do_not_iterate_over_other_holders() {
         let few = cost_of_changes(&server, &mut client, key);
         fill(&mut client, key, count);
         let many = cost_of_changes(&server, &mut client, key);
-        assert!(many < few * 10, "{key}: {many:?} beside {count} others, {few:?} beside 30");
+        assert!(many < few * 10, "{key}: {many:?} with {count} other holders, {few:?} with 30");
     }
 }
 
@@ -230,9 +230,9 @@ fn allocations_per_pair(server: &Server) -> f64 {
     let mut run = || client.pipeline(&pairs).iter().for_each(|reply| assert!(!reply.is_error()));
     // Fills buffers that stay.
     run();
-    let before = allocations(server).expect("it told before");
+    let before = allocations(server).expect("it was reported before");
     run();
-    (allocations(server).expect("it told before") - before) as f64 / PAIRS as f64
+    (allocations(server).expect("it was reported before") - before) as f64 / PAIRS as f64
 }
 
 /// How often jemalloc has allocated memory since the start; `None` for other allocators.
@@ -265,7 +265,7 @@ fn a_lock_that_had_many_holders_shrinks_even_if_one_remains() {
         assert!(client.cmd(&["MEMORY", "USAGE", key]).int() < own + 40_000);
         // The server trims client buffers on its own schedule.
         let mut after = 0;
-        until("the memory of those who have gone is given back", || {
+        until("the memory of removed holders is freed", || {
             after = used(&server);
             after - before < 200_000
         });

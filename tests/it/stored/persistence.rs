@@ -114,7 +114,7 @@ fn leases_expire_while_the_server_is_down_and_persistent_locks_are_kept() {
         client.run("RWLOCK.ACQUIRE readers d WRITE").fence();
         client.run("RWLOCK.ACQUIRE writer b WRITE").fence();
         assert_eq!(client.run("MLOCK.ACQUIRE 2 one other b").items().len(), 2);
-        assert!(client.run("LOCK.ACQUIRE forever b").is_nil(), "for ever is longer");
+        assert!(client.run("LOCK.ACQUIRE forever b").is_nil(), "no expiry is longer");
         assert!(client.run("RLOCK.ACQUIRE nested-forever b").is_nil());
         assert!(client.run("SEM.ACQUIRE forever-permits b LIMIT 1000000").is_nil());
     }

@@ -59,7 +59,7 @@ fn watch_and_tracking_notice_expiry_of_one_of_multiple_holders_on_access() {
         assert!(!reader.run("LOCK.INFO k").is_nil());
         watcher.run("WATCH k");
         until_ended(&mut client, "k", "b");
-        assert!(reader.next_push(Duration::from_millis(200)).is_none(), "no command has touched it: {way:?}");
+        assert!(reader.next_push(Duration::from_millis(200)).is_none(), "no command has accessed it: {way:?}");
         touch(&mut client, way, "k");
         let push = reader.next_push(Duration::from_secs(10)).unwrap_or_else(|| panic!("no invalidation: {way:?}"));
         assert_eq!(push.items()[1].items(), [Reply::bulk("k")]);
@@ -399,7 +399,7 @@ fn holders_of_a_lock_with_waiters_expire_at_the_earlier_deadline() {
         let mut waiter = Waiter::park(&server, &format!("{} BLOCK 0", TOGETHER[1][3]));
         let before = client.run("DUMP k");
         client.run("PEXPIRE k 1000");
-        until("a round has found it", || client.run("DUMP k") != before);
+        until("an inspection has found it", || client.run("DUMP k") != before);
         client.run(lengthen);
         waiter.granted_within("w", Duration::from_secs(10));
         client.run("DEL k");

@@ -48,7 +48,7 @@ impl Waiter {
                 return true;
             }
             if let Ok(reply) = client.try_read(Duration::ZERO) {
-                panic!("`{line}` should wait, and was answered {reply:?}");
+                panic!("`{line}` should wait, but got {reply:?}");
             }
             false
         });
@@ -68,7 +68,7 @@ impl Waiter {
         let id = client.id();
         client.send_line(line);
         let mut observer = server.client();
-        until(&format!("`{line}` waits or is answered"), || is_blocked(&mut observer, id) || client.has_reply());
+        until(&format!("`{line}` waits or has its reply"), || is_blocked(&mut observer, id) || client.has_reply());
         Waiter { client, id }
     }
 
@@ -189,7 +189,7 @@ pub fn until_all_renewed(client: &mut Client, keys: &[&str]) {
 /// Waits until the server has closed the client with this id.
 #[track_caller]
 pub fn until_exited(observer: &mut Client, id: i64) {
-    until(&format!("client {id} has gone"), || observer.run(&format!("CLIENT LIST ID {id}")).bytes().is_empty());
+    until(&format!("client {id} is gone"), || observer.run(&format!("CLIENT LIST ID {id}")).bytes().is_empty());
 }
 
 /// Runs `lines` in one transaction and returns their replies.
@@ -197,7 +197,7 @@ pub fn until_exited(observer: &mut Client, id: i64) {
 pub fn multi(client: &mut Client, lines: &[&str]) -> Vec<Reply> {
     let all: Vec<&str> = [&["MULTI"], lines, &["EXEC"]].concat();
     let mut replies = client.pipeline(&all);
-    let results = replies.pop().expect("EXEC answers");
+    let results = replies.pop().expect("EXEC replies");
     for (line, queued) in lines.iter().zip(&replies[1..]) {
         assert_eq!(*queued, Reply::Status("QUEUED".into()), "{line}");
     }

@@ -172,7 +172,7 @@ impl Real {
         self.control.run("FLUSHALL");
         self.control.run("LOCK.LOG RESET");
         let control = &mut self.control;
-        until("all connections have gone", || control.run("CLIENT LIST").text().lines().count() == 1);
+        until("all connections are closed", || control.run("CLIENT LIST").text().lines().count() == 1);
         // Lets reserved positions expire.
         match self.clocks {
             Some(_) => self.put_clocks_forward(3_600_000),
@@ -214,14 +214,14 @@ impl Backend for Real {
     fn waits(&mut self, connection_name: &str) -> Result<(), String> {
         let waits = self.soon(|real| {
             if let Some(reply) = real.read_now(connection_name)? {
-                return Err(format!("it was told {reply:?}"));
+                return Err(format!("it got {reply:?}"));
             }
             Ok(real.is_blocked(connection_name)?.then_some(()))
         })?;
         self.rounds();
         match (waits, self.read_now(connection_name)?) {
             (Some(()), None) => Ok(()),
-            (_, Some(reply)) => Err(format!("it was told {reply:?}")),
+            (_, Some(reply)) => Err(format!("it got {reply:?}")),
             (None, None) => Err("it does not wait".into()),
         }
     }
@@ -244,7 +244,7 @@ impl Backend for Real {
     fn is_closed(&mut self, connection_name: &str) -> Result<(), String> {
         let closed = self.soon(|real| match real.client(connection_name)?.read_any_now() {
             Ok(None) => Ok(None),
-            Ok(Some(reply)) => Err(format!("it was told {reply:?}")),
+            Ok(Some(reply)) => Err(format!("it got {reply:?}")),
             Err(_) => Ok(Some(())),
         })?;
         self.connections.remove(connection_name);
@@ -256,7 +256,7 @@ impl Backend for Real {
         self.rounds();
         match self.read_now(connection_name)? {
             None => Ok(()),
-            Some(reply) => Err(format!("it was told {reply:?}")),
+            Some(reply) => Err(format!("it got {reply:?}")),
         }
     }
 

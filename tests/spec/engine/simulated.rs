@@ -75,7 +75,7 @@ impl Backend for Simulated {
     fn is_silent(&mut self, connection_name: &str) -> Result<(), String> {
         match self.take(connection_name)?.front() {
             None => Ok(()),
-            Some(reply) => Err(format!("it was told {reply:?}")),
+            Some(reply) => Err(format!("it got {reply:?}")),
         }
     }
 

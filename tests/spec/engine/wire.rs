@@ -147,7 +147,7 @@ fn a_block_is_parsed_correctly() {
     assert_eq!(steps, [(10, format!("{sends:?}")), (12, format!("{waits:?}"))]);
     assert!(matches!(action("until: EXISTS k = :0"), Ok(Action::Until { .. })));
     assert!(
-        matches!(action("test': GET <fence 1>"), Ok(Action::Sends { connection_name, .. }) if connection_name == "test'")
+        matches!(action("test': GET <fence 1>"), Ok(Action::Sends { connection_name: name, .. }) if name == "test'")
     );
     assert_eq!(named("GET <fence 1> k"), "GET $fence1 k");
     for nonsense in ["a > x", "AB > x", "A sleeps", "when: x", "until: x", "A", "", "A > *1\\r\\n", "A > +OK\\r\\n"] {

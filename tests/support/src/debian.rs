@@ -22,7 +22,7 @@ impl Package {
         if output("dpkg-deb", &["--version"]).is_none() {
             return Err("there is no dpkg-deb here".into());
         }
-        let target = std::env::current_exe().expect("a program knows where it is");
+        let target = std::env::current_exe().expect("the path of the program is known");
         let target = target.ancestors().nth(3).expect("cargo puts programs into target/<profile>/deps");
         let packages = fs::read_dir(target.join("debian")).into_iter().flatten().flatten().map(|entry| entry.path());
         let path = packages

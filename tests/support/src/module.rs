@@ -28,7 +28,7 @@ pub(crate) fn other_platform(name: &str) -> Option<PathBuf> {
 }
 
 fn built_library(name: &str) -> Option<PathBuf> {
-    let program = current_exe().expect("a program knows where it is");
+    let program = current_exe().expect("the path of the program is known");
     let profile = program.parent().and_then(Path::parent).expect("cargo puts programs into target/<profile>/<kind>");
     let library = profile.join(format!("{}{name}{}", consts::DLL_PREFIX, consts::DLL_SUFFIX));
     library.exists().then_some(library)

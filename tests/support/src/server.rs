@@ -297,7 +297,7 @@ impl Server {
     #[track_caller]
     pub fn restart(&mut self) {
         if let Err(log) = self.try_restart() {
-            panic!("the server did not start again; its log:\n{log}");
+            panic!("the server did not restart; its log:\n{log}");
         }
     }
 
@@ -375,7 +375,7 @@ impl Server {
     fn try_launch(&mut self) -> io::Result<bool> {
         self.child = Some(self.spawn()?);
         let mut ready = false;
-        until("the server answers", || {
+        until("the server replies", || {
             if !self.is_alive() {
                 self.kill();
                 return true;

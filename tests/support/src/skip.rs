@@ -14,6 +14,6 @@ pub fn skip(reason: &str) {
     if let Some(path) = std::env::var_os("SKIPPED_TESTS") {
         let file = File::options().create(true).append(true).open(path);
         // A single write, because multiple tests append at the same time.
-        file.and_then(|mut file| file.write_all(note.as_bytes())).expect("the skipped test is noted");
+        file.and_then(|mut file| file.write_all(note.as_bytes())).expect("the skipped test is recorded");
     }
 }

@@ -35,5 +35,5 @@ fn a_paused_server_is_not_late() {
         signal("-CONT");
     });
     assert_eq!(client.read_soon(LIMIT), Some(Reply::Status("PONG".into())));
-    continues.join().expect("it goes on");
+    continues.join().expect("it continues");
 }

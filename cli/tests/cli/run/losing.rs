@@ -42,7 +42,7 @@ fn a_command_that_ignores_sigterm_is_killed_with_all_its_children() {
     server.client().run("LOCK.BREAK k");
     assert_eq!(runner.wait().code(), Some(75));
     let mark = runner.mark().clone();
-    until("nobody is left", || mark.processes().is_empty());
+    until("no process is left", || mark.processes().is_empty());
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn processes_that_outlive_the_command_are_killed_when_the_lock_is_lost() {
     server.client().run("LOCK.BREAK k");
     assert_eq!(runner.wait().code(), Some(75));
     let mark = runner.mark().clone();
-    until("nobody is left", || mark.processes().is_empty());
+    until("no process is left", || mark.processes().is_empty());
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn a_run_stopped_past_the_lease_notices_at_once_when_resumed() {
     let mut runner = run(&server, "--lease 500ms k", "echo command $$; sleep 300");
     let command = runner.printed_id("command");
     runner.signal(Signal::STOP);
-    until("the lease is over", || !is_held(&server, "k"));
+    until("the lease has expired", || !is_held(&server, "k"));
     let fence = server.client().run("LOCK.ACQUIRE k other PERSIST").fence();
     runner.signal(Signal::CONT);
     assert_eq!(runner.wait().code(), Some(75));

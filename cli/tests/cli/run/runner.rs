@@ -71,14 +71,14 @@ impl Stream {
         let reader = thread::spawn(move || {
             let mut part = [0; 4096];
             while let Ok(length @ 1..) = from.read(&mut part) {
-                shared.lock().expect("nobody panics with it").extend_from_slice(&part[..length]);
+                shared.lock().expect("the lock is not poisoned").extend_from_slice(&part[..length]);
             }
         });
         Stream { bytes, reader: Some(reader) }
     }
 
     fn bytes(&self) -> Vec<u8> {
-        self.bytes.lock().expect("nobody panics with it").clone()
+        self.bytes.lock().expect("the lock is not poisoned").clone()
     }
 
     /// The whole output, once every process that could write has ended.
@@ -176,7 +176,7 @@ impl Runner {
 
     #[track_caller]
     pub fn write(&mut self, bytes: &[u8]) {
-        self.stdin.as_mut().expect("open").write_all(bytes).expect("somebody reads");
+        self.stdin.as_mut().expect("open").write_all(bytes).expect("the output is read");
     }
 
     pub fn close_stdin(&mut self) {

@@ -41,7 +41,7 @@ impl Shell {
             let mut bytes = [0; 4096];
             // An error means the end of the terminal.
             while let Ok(length @ 1..) = output.read(&mut bytes) {
-                shared.lock().expect("nobody panics with it").extend_from_slice(&bytes[..length]);
+                shared.lock().expect("the lock is not poisoned").extend_from_slice(&bytes[..length]);
             }
         });
         let keyboard = pair.master.take_writer().expect("its input");
@@ -53,7 +53,7 @@ impl Shell {
     }
 
     pub fn press(&mut self, keys: &str) {
-        self.keyboard.write_all(keys.as_bytes()).expect("somebody reads the keyboard");
+        self.keyboard.write_all(keys.as_bytes()).expect("the keyboard is read");
     }
 
     pub fn enter(&mut self, line: &str) {
@@ -111,7 +111,7 @@ impl Shell {
     }
 
     fn text(&self) -> String {
-        String::from_utf8_lossy(&self.shown.lock().expect("nobody panics with it")).into_owned()
+        String::from_utf8_lossy(&self.shown.lock().expect("the lock is not poisoned")).into_owned()
     }
 }
 

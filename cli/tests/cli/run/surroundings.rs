@@ -182,7 +182,7 @@ fn a_script_may_lock_itself_even_when_run_under_another_lock() {
     let script = folder.path().join("deploy");
     // The script of README.md with a different last line.
     let recipe = README.split("```sh\n").find_map(|block| block.strip_prefix("#!/bin/sh\n")).expect("a script");
-    let (head, _) = recipe.split_once("curl ").expect("it goes on with curl");
+    let (head, _) = recipe.split_once("curl ").expect("the script continues with curl");
     let head = head.replace("redis-lock run", &format!("{PROGRAM} -p {} run", server.port()));
     let held = format!("redis-cli -p {} LOCK.HELD deploy:production \"$REDIS_LOCK_TOKEN\" | head -n 1", server.port());
     let text = format!("#!/bin/sh\n{head}test \"$({held})\" = \"$REDIS_LOCK_FENCE\" && echo \"held, $1\"; exit 3\n");

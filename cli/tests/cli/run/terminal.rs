@@ -266,7 +266,7 @@ fn fg_ends_a_command_that_was_stopped_past_its_lease() {
     shell.until_shows("ready");
     shell.press(CTRL_Z);
     shell.until_prompt();
-    until("the lease is over", || !is_held(&server, "k"));
+    until("the lease has expired", || !is_held(&server, "k"));
     shell.enter("fg");
     let shown = shell.until_prompt();
     assert!(shown.contains("k: the lock was lost: terminating") && !shown.contains("went on"), "{shown}");

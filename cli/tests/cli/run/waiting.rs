@@ -93,7 +93,7 @@ fn a_wait_of_multiple_requests_is_shown_as_one() {
     assert!(waits.iter().all(|waited| waited.as_u64().is_some_and(|waited| waited > 4_500)), "{waits:?}");
     assert_eq!(server.client().run("LOCK.RELEASE k other").int(), 1);
     let end = runner.end();
-    let (_, after) = end.stderr.split_once("k: granted after ").expect("it is told");
+    let (_, after) = end.stderr.split_once("k: granted after ").expect("it is reported");
     let after: f64 = after.split_once("s, fence ").expect("seconds").0.parse().expect("a number");
     assert!(after > 4.5, "{}", end.stderr);
 }

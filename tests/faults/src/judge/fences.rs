@@ -112,7 +112,7 @@ mod tests {
         elsewhere.key = "other".into();
         let history = planted([acquire("a", 0..10, 5), elsewhere]);
         assert_eq!(found(&history), 1);
-        assert!(fences(&holds(&history), Scope::Key).is_empty(), "where keys may be on several servers");
+        assert!(fences(&holds(&history), Scope::Key).is_empty(), "if keys may be on multiple servers");
         assert_eq!(fences(&holds(&planted([acquire("a", 0..10, 5), acquire("b", 20..30, 4)])), Scope::Key).len(), 1);
     }
 

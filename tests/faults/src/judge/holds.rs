@@ -134,7 +134,7 @@ impl Owner {
     }
 
     fn last(&mut self) -> &mut Hold {
-        self.holds.last_mut().expect("who holds was granted something")
+        self.holds.last_mut().expect("a holder was granted the lock")
     }
 }
 

@@ -30,7 +30,7 @@ fn overdue(history: &History) -> impl Iterator<Item = String> + '_ {
         let Action::Acquire { block: Some(block), .. } = request.action else { return None };
         let late = history.server_time().between(request.invoked + block, request.returned);
         let has_reply = request.outcome != Outcome::Unknown;
-        (has_reply && late > SLACK).then(|| format!("answered {late:?} after its time was over: {request:?}"))
+        (has_reply && late > SLACK).then(|| format!("replied {late:?} after its timeout: {request:?}"))
     })
 }
 
@@ -150,7 +150,7 @@ mod tests {
         let [grant, released] = held_until_100();
         let waiter = wait("b", 20..3_000, Outcome::Granted { fence: 2 });
         assert_eq!(judged([grant.clone(), released.clone(), waiter.clone()], 0..0), 1);
-        assert_eq!(judged([grant.clone(), released.clone(), waiter.clone()], 200..2_900), 0, "the server stood still");
+        assert_eq!(judged([grant.clone(), released.clone(), waiter.clone()], 200..2_900), 0, "the server was paused");
         let held_in_between = [acquire("c", 80..102, 3), release("c", 2_900..2_995)];
         let all = [grant.clone(), released.clone(), waiter.clone()].into_iter().chain(held_in_between);
         assert_eq!(judged(all, 0..0), 0);
@@ -177,6 +177,6 @@ mod tests {
     fn a_reply_long_after_its_timeout_is_detected() {
         assert_eq!(judged([wait("b", 0..5_010, Outcome::NotGranted)], 0..0), 0);
         assert_eq!(judged([wait("b", 0..7_000, Outcome::NotGranted)], 0..0), 1);
-        assert_eq!(judged([wait("b", 0..7_000, Outcome::NotGranted)], 4_000..6_900), 0, "the server stood still");
+        assert_eq!(judged([wait("b", 0..7_000, Outcome::NotGranted)], 4_000..6_900), 0, "the server was paused");
     }
 }

@@ -204,13 +204,13 @@ fn promote(
     let plan = plan();
     let address = Arc::new(Mutex::new(SocketAddr::from(([127, 0, 0, 1], primary.port()))));
     let told = address.clone();
-    let workers = Workers::start(&plan, &Recorder::new(), Arc::new(move || *told.lock().expect("nobody panics")));
+    let workers = Workers::start(&plan, &Recorder::new(), Arc::new(move || *told.lock().expect("no thread panics")));
     in_sync(&primary, &replica);
     workers.wait_for_grants(GRANTS * 3);
     part(&primary, &replica, &workers);
     primary.kill();
     assert_eq!(replica.client().run("REPLICAOF NO ONE"), Reply::ok());
-    *address.lock().expect("nobody panics") = ([127, 0, 0, 1], replica.port()).into();
+    *address.lock().expect("no thread panics") = ([127, 0, 0, 1], replica.port()).into();
     workers.wait_for_grants(GRANTS * 3);
     let history = workers.stop();
     assert_drained(&mut replica.client(), &plan.locks);

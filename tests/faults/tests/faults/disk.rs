@@ -248,5 +248,5 @@ fn a_hold_that_was_written_and_lost_is_detected() {
     assert_eq!(forgotten_too_much(&history, &[ms(20)]).len(), 1, "it was granted before");
     assert_eq!(forgotten_too_much(&history, &[ms(5)]), [], "it was granted afterwards");
     assert_eq!(forgotten_too_much(&history, &[]).len(), 1, "no disk was full");
-    assert_eq!(forgotten_too_much(&history, &[ms(5), ms(50)]).len(), 1, "it was written in between");
+    assert_eq!(forgotten_too_much(&history, &[ms(5), ms(50)]).len(), 1, "it was written in the meantime");
 }

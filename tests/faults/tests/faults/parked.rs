@@ -47,7 +47,7 @@ impl Parked {
 
     #[track_caller]
     pub fn assert_waits(&self) {
-        assert!(!self.waiting.is_finished(), "{} was answered: it waited for {}", self.owner, self.lock.key);
+        assert!(!self.waiting.is_finished(), "{} got its reply: it waited for {}", self.owner, self.lock.key);
     }
 
     /// Waits until it is granted the lock, and releases it.

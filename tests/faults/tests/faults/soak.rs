@@ -107,7 +107,7 @@ fn work_on(server: &Server, seed: u64, tenth: u64, number: usize, share: u64) ->
                 panic!("connection {number}, script {scripts}, call {index}: {wrong}");
             }
         });
-        run.expect("the server answers");
+        run.expect("the server replies");
         script.count(&mut tally);
         if script.ends_connection {
             connection = connect();
@@ -120,8 +120,8 @@ fn work_on(server: &Server, seed: u64, tenth: u64, number: usize, share: u64) ->
 /// Waits until nothing of the connections is left except the lock that is always held, and counters.
 fn wait_until_all_left(server: &Server, admin: &mut Client) {
     server.wait_blocked(0);
-    until("every lease is over", || admin.run("DBSIZE").int() <= 2);
-    until("no waiter, kept place or session is left", || {
+    until("every lease has expired", || admin.run("DBSIZE").int() <= 2);
+    until("no waiter, reserved position or session is left", || {
         let info = server.info("lock");
         ["lock_waiters", "lock_kept_places", "lock_sessions"].iter().all(|field| info.number(field) == 0)
     });

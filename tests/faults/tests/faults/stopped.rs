@@ -49,7 +49,7 @@ fn a_paused_waiter_is_granted_the_lock_and_succeeded() {
             stage.wait_for_queue(&[&owner, &next]);
             assert_eq!(stage.caller.release(&lock, &first, mutex), Outcome::Done);
             // It is granted the lock like any waiter; that it is stopped shows when its lease expires.
-            let grant = waiting.join().expect("a waiter is answered");
+            let grant = waiting.join().expect("a waiter gets its reply");
             drop(stopped);
             (grant, stage.fence(&mut holder, &owner, asked))
         });

@@ -266,7 +266,7 @@ fn granted(caller: &mut Caller, key: &str, owner: &str, lease: Duration) {
 #[track_caller]
 fn told(mut ask: impl FnMut() -> Outcome) -> Outcome {
     let mut outcome = Outcome::Unknown;
-    until("a node answers", || {
+    until("a node replies", || {
         outcome = ask();
         !matches!(outcome, Outcome::Refused(_) | Outcome::Unknown)
     });

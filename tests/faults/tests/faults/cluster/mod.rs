@@ -135,7 +135,7 @@ impl Run {
     #[track_caller]
     fn wait_for_requests(&self, more: usize) {
         let enough = self.recorder.requests() + more;
-        until("requests are answered", || self.recorder.requests() >= enough);
+        until("requests get replies", || self.recorder.requests() >= enough);
     }
 
     /// Waits until no recently elected node can be elected again: old votes would count as new ones, and the others

@@ -54,13 +54,13 @@ fn a_client_redirected_for_one_key_does_not_use_the_node_for_another() {
         Outcome::Refused(error) => code_of(&error) == "ASK",
         outcome => panic!("{outcome:?}"),
     });
-    until("it is told", || match take(&mut asker, &here, "b") {
+    until("it is reported", || match take(&mut asker, &here, "b") {
         Outcome::Refused(error) => {
             assert_eq!(code_of(&error), "MOVED");
             false
         }
         outcome => {
-            assert_eq!(outcome, Outcome::NotGranted, "the lock is held where it was");
+            assert_eq!(outcome, Outcome::NotGranted, "the lock is still held on its old node");
             true
         }
     });

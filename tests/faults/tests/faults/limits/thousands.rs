@@ -39,7 +39,7 @@ fn each_of_thousands_of_clients_is_granted_its_lock_and_leaves_nothing() {
         Ok(clients) => clients.parse().expect("REDIS_LOCK_FAULT_CLIENTS is a number"),
         Err(_) => DEFAULT_CLIENTS,
     };
-    let files = raise_file_limit().expect("the system tells its limits");
+    let files = raise_file_limit().expect("the system reports its limits");
     if files < clients as u64 + OTHER_FILES {
         return skip(&format!("{clients} clients need as many open files, and {files} are allowed"));
     }
@@ -68,9 +68,9 @@ fn each_of_thousands_of_clients_is_granted_its_lock_and_leaves_nothing() {
 
 /// The memory after all clients are gone.
 fn at_rest(server: &Server, client: &mut Client) -> Memory {
-    until("everybody has gone", || server.info("clients").number("connected_clients") == 2);
+    until("all clients are gone", || server.info("clients").number("connected_clients") == 2);
     until("no place is kept", || server.info("lock").number("lock_kept_places") == 0);
-    assert_eq!(client.run("DBSIZE"), Reply::Int(0), "every lock was given back");
+    assert_eq!(client.run("DBSIZE"), Reply::Int(0), "every lock was released");
     Memory::at_rest(client)
 }
 
@@ -91,7 +91,7 @@ fn wait_and_hold(server: &Server, recorder: &Recorder, numbers: Range<usize>) {
                 let tasks: Vec<_> = some.into_iter().map(|number| executor.spawn(calls(number))).collect();
                 let all = async {
                     for task in tasks {
-                        task.await.expect("every client is answered");
+                        task.await.expect("every client gets its reply");
                     }
                 };
                 block_on(executor.run(all));

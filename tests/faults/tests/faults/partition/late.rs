@@ -44,7 +44,7 @@ fn a_late_request_is_rejected(world: &World, network: &str) {
     unguarded.send_line("SET plain 1");
     let (sends, sent) = mpsc::channel();
     let late = thread::spawn(move || {
-        sends.send(()).expect("somebody waits for it");
+        sends.send(()).expect("a request waits for it");
         far.caller.write(&witnessed(), "far", 1)
     });
     sent.recv().expect("it sends");
@@ -54,7 +54,7 @@ fn a_late_request_is_rejected(world: &World, network: &str) {
     world.primary.client().run("SET plain 2");
 
     world.heal();
-    assert_eq!(late.join().expect("it is answered"), Outcome::NotHeld);
+    assert_eq!(late.join().expect("it gets its reply"), Outcome::NotHeld);
     assert_eq!(near.caller.read(&lock, "near"), Outcome::Value(Some(2)));
     assert_eq!(near.release(), Outcome::Done);
     // Without the lock's check, a late write succeeds.
@@ -89,7 +89,7 @@ fn a_grant_that_arrives_after_lease_expiry_is_worthless() {
     assert_eq!(again.caller.write_by_fence(&guarded, &witnessed(), "again", fence, 2), Outcome::Done);
 
     proxy.heal();
-    let (granted, mut far) = far_waits.join().expect("it is answered");
+    let (granted, mut far) = far_waits.join().expect("it gets its reply");
     let Outcome::Granted { fence: late } = granted else { panic!("it was granted: {granted:?}") };
     assert_eq!(far.caller.write_by_fence(&guarded, &witnessed(), "far", late, 1), Outcome::NotHeld);
     assert_eq!(far.renew(LONG), Outcome::NotHeld);

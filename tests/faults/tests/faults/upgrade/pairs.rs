@@ -41,7 +41,7 @@ fn follows_and_takes_over(first: &Program, second: &Program) {
 
     fail_over(&first, &second);
     for mut waiter in waiters {
-        assert!(waiter.read().is_error(), "who waits is told to ask elsewhere");
+        assert!(waiter.read().is_error(), "waiters are redirected");
     }
     assert_eq!(locks(&second), before, "nothing is lost by the hand-over");
     take_locks(&mut second.client(), "there");
@@ -51,7 +51,7 @@ fn follows_and_takes_over(first: &Program, second: &Program) {
     hand_off(&second, "there");
     in_sync(&second, &first);
     let before = locks(&second);
-    assert_eq!(locks(&first), before, "after effects, the other way round");
+    assert_eq!(locks(&first), before, "after effects, in the opposite direction");
     fail_over(&second, &first);
     assert_eq!(locks(&first), before, "nothing is lost on the way back");
     take_locks(&mut first.client(), "back");
@@ -129,7 +129,7 @@ fn hand_off(server: &Server, tag: &str) {
     client.run(&format!("LOCK.RELEASE queue-{tag} holder"));
     client.run(&format!("PEXPIRE queue-{tag} 1"));
     client.run(&format!("SEM.RELEASE permits-{tag} holder PERMITS 2"));
-    until("both have their turn", || {
+    until("both are granted", || {
         let holds = |client: &mut Client, key: &str, owner| !client.cmd(&["LOCK.HELD", key, owner]).is_nil();
         holds(&mut client, &format!("queue-{tag}"), "second") && holds(&mut client, &format!("permits-{tag}"), "other")
     });
