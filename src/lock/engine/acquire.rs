@@ -197,7 +197,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
             open.record_value();
             open.count_on(id, lock_request.owner.as_bytes());
         }
-        // Losses recorded while the request was detached no longer matter: it has just been evaluated.
+        // A key that its owner lost while the request was detached does not displace it: it did not count on the key.
         self.manager.waits.backlog.displaced.retain(|(_, lost, _)| *lost != id);
         Ok(Acquired::Queued(id))
     }
