@@ -1,19 +1,20 @@
 //! The encoding of replicated effects, `LOCK.APPLY key …`, for replicas and the append-only file. An effect states the
 //! holders of a lock, their deadlines and fencing tokens; it is never a request.
 //!
-//! | effect                                    | meaning                                                    |
-//! | ----------------------------------------- | ---------------------------------------------------------- |
-//! | `m fence lease until owner`               | in one argument: this owner holds the mutex so             |
-//! | `r fence lease until holds owner`         | the same of a reentrant mutex                              |
-//! | `a fence lease until owner`, `h fence lease until holds owner` | `m` and `r` of an adopted hold        |
-//! | `w fence lease until holds reads owner`   | of a read/write lock: `holds` to write, `reads` to read    |
-//! | `s fence lease until holds limit owner`   | of a semaphore: `holds` are permits                        |
-//! | `n fence lease until slot limit owner`    | of a semaphore, one permit: the slot with this number      |
-//! | `DROP owner`                              | two arguments: this owner holds it no more                 |
-//! | `ENDED ms`                                | all holders whose leases were over then hold it no more    |
-//! | `LIMIT n`                                 | the semaphore's limit                                      |
-//! | `CLAMP`                                   | the holders' deadlines follow the key's                    |
-//! | `FENCE n`                                 | the fence of the latest grant                              |
+//! | effect                                    | meaning                                                       |
+//! | ----------------------------------------- | ------------------------------------------------------------- |
+//! | `m fence lease until owner`               | one argument: this owner holds the mutex, with these values   |
+//! | `r fence lease until holds owner`         | the same for a reentrant mutex                                |
+//! | `a fence lease until owner`, `h fence lease until holds owner` | `m` and `r` of an adopted hold           |
+//! | `w fence lease until holds reads owner`   | a read/write lock: `holds` to write, `reads` to read          |
+//! | `s fence lease until holds limit owner`   | a semaphore: `holds` are permits                              |
+//! | `n fence lease until slot limit owner`    | a semaphore, one permit: the slot with this number            |
+//! | `DROP owner`                              | two arguments: this owner no longer holds the lock            |
+//! | `ENDED ms`                                | all holders whose leases had expired at that time are removed |
+//! | `LIMIT n`                                 | the semaphore's limit                                         |
+//! | `CLAMP`                                   | no holder's deadline is later than the key's                  |
+//! | `FENCE n`                                 | the fencing token of the latest grant                         |
+//!
 //! `lease` and `until` are in milliseconds, -1 for never. The new holder of a mutex replaces the previous one. When the
 //! last holder goes, the server's own `DEL` is sent instead. Effects are applied as received, without reading the clock
 //! or making a decision. They may come from a damaged file, however, so a hold is only decoded if a lock can have it.

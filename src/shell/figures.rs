@@ -1,4 +1,4 @@
-//! Figures of the last one to two minutes in bounded memory: durations of waits and holds, the longest turn. Also rate
+//! Figures of the last one to two minutes in bounded memory: durations of waits and holds, the longest engine pass. Also rate
 //! limiting for log lines of one kind.
 
 use std::mem;

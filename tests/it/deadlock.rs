@@ -105,7 +105,7 @@ fn among_a_thousand_waiters_a_deadlock_is_detected_and_a_chain_is_not() {
 
 mod each_lock_type {
     use super::*;
-    use crate::support::families::{wait_for, WAYS};
+    use crate::support::lock_types::{wait_for, WAYS};
 
     #[test]
     fn a_deadlock_across_any_two_lock_types_fails_and_affects_no_other_request() {

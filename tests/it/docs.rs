@@ -1,6 +1,6 @@
 //! What the server reports about the module: flags, keys, syntax, settings, permissions.
 
-use crate::support::families::each_way;
+use crate::support::lock_types::each_way;
 use crate::support::{assert_just_began, Builder, Client, Reply, Server};
 
 /// The properties that the commands of one row share.

@@ -1,7 +1,7 @@
 //! `lock.grace`: after a start or a promotion that may have lost locks, a key is granted only to owners that already
 //! hold it. A request without BLOCK is refused; with BLOCK it waits until the grace period has ended.
 
-use crate::support::families::{held, Way, WAYS};
+use crate::support::lock_types::{held, Way, WAYS};
 use crate::support::waiting::*;
 use crate::support::{in_sync, Client, Reply, Server};
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 //! while clients continue to work. Before that step all decisions are made on the source, afterwards on the target.
 
 use crate::support::cluster::*;
-use crate::support::families::{wait_for, Way, WAYS};
+use crate::support::lock_types::{wait_for, Way, WAYS};
 use crate::support::skip::skips_slot_migrations;
 use crate::support::waiting::*;
 use crate::support::{until, Builder, Client, Reply, Rng, Server, LIMIT};

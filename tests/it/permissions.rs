@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::docs::all_commands;
 use crate::readme::words_of;
-use crate::support::families::{each_way, wait_for};
+use crate::support::lock_types::{each_way, wait_for};
 use crate::support::waiting::*;
 use crate::support::{until, Client, Reply, Server};
 

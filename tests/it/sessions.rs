@@ -272,7 +272,7 @@ mod never_stored {
 
 mod each_lock_type {
     use super::*;
-    use crate::support::families::{Way, WAYS};
+    use crate::support::lock_types::{Way, WAYS};
 
     /// A lease that is renewed in time even if the machine pauses for a second.
     const BRIEF: &str = "PX 2000";

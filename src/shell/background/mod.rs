@@ -1,4 +1,4 @@
-//! What happens without a command: server events, the timer, the write check. The decisions are made in `turn`.
+//! What happens without a command: server events, the timer, the write check. The decisions are made in `engine_pass`.
 
 pub mod events;
 pub mod inspections;

@@ -2,7 +2,7 @@
 //!
 //! While a server or its machine is paused, a replica may take over and grant locks that have expired. The paused
 //! server learns of that only some time after it resumes. Until then, clients that send requests do so at their own
-//! risk, but nobody asked for the hand-offs that the server makes by itself, and their fencing tokens would be above
+//! risk, but no client requested the hand-offs that the server makes by itself, and their fencing tokens would be above
 //! that of the real holder. So the server holds such hand-offs back until each replica that it had has acknowledged
 //! data sent after the pause. Earlier acknowledgements prove nothing, because they may have been in transit during the
 //! whole pause. A server that is acknowledged as a primary was not replaced. This holds in a cluster too, where only

@@ -3,10 +3,10 @@
 
 mod described;
 mod disorder;
-mod lasting;
 mod nodes;
 mod observed;
 mod permitted;
+mod persistence;
 mod protected;
 mod random;
 mod shown;

@@ -249,7 +249,7 @@ fn a_slot_is_restored_and_an_impossible_one_is_rejected() {
 }
 
 #[test]
-// Excludes the empty payload, which is the stored form of a lock without holders; see `stored::several`.
+// Excludes the empty payload, which is the stored form of a lock without holders; see `stored::multiple_holders`.
 fn truncated_payloads_and_trailing_bytes_are_rejected() {
     let server = Server::start();
     let mut client = server.client();

@@ -1,7 +1,7 @@
 //! Each counter counts what its name says and nothing else.
 
 use super::{field, COUNTERS};
-use crate::support::families::{wait_for, Way, WAYS};
+use crate::support::lock_types::{wait_for, Way, WAYS};
 use crate::support::waiting::*;
 use crate::support::{in_sync, until, Client, Info, Server};
 use std::collections::BTreeMap;

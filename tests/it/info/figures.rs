@@ -1,4 +1,4 @@
-//! Percentiles, maxima and the longest turn.
+//! Percentiles, maxima and the longest engine pass.
 
 use super::field;
 use crate::support::waiting::*;

@@ -1,6 +1,6 @@
 //! How many keys hold a lock: the count equals what SCAN finds, after any commands.
 
-use crate::support::families::WAYS;
+use crate::support::lock_types::WAYS;
 use crate::support::{in_sync, until, Client, Reply, Rng, Server};
 use std::collections::BTreeMap;
 

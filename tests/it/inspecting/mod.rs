@@ -1,5 +1,5 @@
 //! Inspecting and force-releasing locks: LOCK.SCAN, LOCK.TOP, LOCK.BREAK, LOCK.HELP, and all of them together in an
-//! incident. LOCK.INFO and LOCK.WAITERS are compared with the contract, field by field, in `model` and `families`.
+//! incident. LOCK.INFO and LOCK.WAITERS are compared with the contract, field by field, in `model` and `lock_types`.
 
 mod breaking;
 mod help;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{scan_all, scanned_keys};
 use crate::support::cluster::single_node;
-use crate::support::families::rows;
+use crate::support::lock_types::rows;
 use crate::support::waiting::*;
 use crate::support::{built_caller, in_sync, until, Client, Reply, Rng, Server};
 

@@ -5,7 +5,7 @@ mod follow;
 mod promotion;
 mod random;
 
-use crate::support::families::{rows, until_ended, WAYS};
+use crate::support::lock_types::{rows, until_ended, WAYS};
 use crate::support::stored::*;
 use crate::support::waiting::*;
 use crate::support::{decode_all, in_sync, until, Client, Reply, Rng, Server};

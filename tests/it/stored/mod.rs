@@ -2,11 +2,11 @@
 
 mod cost;
 mod keyspace;
+mod multiple_holders;
 mod persistence;
-mod several;
 mod watch;
 
-use crate::support::families::{held, left, until_ended};
+use crate::support::lock_types::{held, left, until_ended};
 use crate::support::skip::skip;
 use crate::support::stored::*;
 use crate::support::waiting::*;

@@ -1,8 +1,8 @@
 //! Shared by the integration tests: the servers and clients of the crate `support`, and scenarios used by more than one
 //! subject.
 
-pub mod families;
 pub mod io_threads;
+pub mod lock_types;
 pub mod payload;
 pub mod skip;
 pub mod stored;

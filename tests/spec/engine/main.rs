@@ -107,9 +107,9 @@ macro_rules! chapters {
 }
 
 chapters! {
-    words families mutex reentrant rwlock semaphore mlock waiting coalesce deadlock endings notify sessions exec looking
-    settings adopt
-    lasting
+    common lock_types mutex reentrant rwlock semaphore mlock waiting coalesce deadlock endings notify sessions exec
+    inspecting settings adopt
+    durability
 }
 
 /// The name makes `server::` select these too, with everything else that needs a real server.

@@ -5,7 +5,7 @@ mod commands;
 mod random;
 mod stored;
 
-use crate::support::families::held;
+use crate::support::lock_types::held;
 use crate::support::waiting::*;
 use crate::support::{each_protocol, until, Client, Reply, Rng, Server};
 use std::sync::atomic::{AtomicBool, Ordering};

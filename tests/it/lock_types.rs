@@ -1,7 +1,7 @@
 //! Promises of every lock type that a transcript of `tests/spec` cannot show: replicas, pauses, scripts, lists and
 //! queues of hundreds.
 
-use crate::support::families::{each_way, rows, wait_for, WAYS};
+use crate::support::lock_types::{each_way, rows, wait_for, WAYS};
 use crate::support::waiting::*;
 use crate::support::{until, Reply, Server};
 use std::time::{Duration, Instant};
