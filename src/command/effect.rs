@@ -12,7 +12,7 @@
 //! | `DROP owner`                              | two arguments: this owner no longer holds the lock            |
 //! | `ENDED ms`                                | all holders whose leases had expired at that time are removed |
 //! | `LIMIT n`                                 | the semaphore's limit                                         |
-//! | `CLAMP`                                   | no holder's deadline is later than the key's                  |
+//! | `CLAMP`                                   | the holders' deadlines follow the key's                       |
 //! | `FENCE n`                                 | the fencing token of the latest grant                         |
 //!
 //! `lease` and `until` are in milliseconds, -1 for never. The new holder of a mutex replaces the previous one. When the
