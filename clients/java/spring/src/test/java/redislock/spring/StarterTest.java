@@ -227,7 +227,11 @@ final class StarterTest extends Starter {
                   context
                       .getBean(JdbcTemplate.class)
                       .queryForObject("select quantity from orders", Integer.class));
-              assertThrows(LockLostException.class, () -> service.lose(7));
+              assertLost(
+                  () -> {
+                    service.lose(7);
+                    return null;
+                  });
             });
   }
 
