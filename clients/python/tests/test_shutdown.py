@@ -18,6 +18,7 @@ import redis
 import redislock
 import redislock.asyncio
 from apis import AsyncioApi
+from redislock._sync._renewer import NAME
 from servers import ROOT, Server, until
 
 EXAMPLES = ROOT / "clients/python/examples"
@@ -60,8 +61,7 @@ def no_collection() -> Iterator[None]:
 
 
 def expires(server: Server) -> None:
-    renews = "redislock renew left"
-    until(lambda: not any(each.name == renews for each in threading.enumerate()), "the end of its renewals")
+    until(lambda: not any(each.name == NAME for each in threading.enumerate()), "the end of its renewals")
     until(lambda: not server.admin.exists("left"), "the end of the lease")
 
 

@@ -480,10 +480,10 @@ class LockBase(Overridable):
             spawns.append(Spawn(steps, f"redislock session {self.name!s}", into=into))
         if self.auto_renew:
             steps = protocol.renewal_loop(self._transport(), self.family, kept, self.on_lost)
-            spawns.append(Spawn(steps, f"redislock renew {self.name!s}", into=into))
+            spawns.append(Spawn(steps, f"redislock renew {self.name!s}", into=into, pauses=True))
         if self.on_lost is not None and session is None:
             steps = protocol.deadline_loop(kept, self.on_lost)
-            spawns.append(Spawn(steps, f"redislock deadline {self.name!s}", into=into))
+            spawns.append(Spawn(steps, f"redislock deadline {self.name!s}", into=into, pauses=True))
         return spawns
 
     def _renewing(self, hold: Hold, lease: Lease, doing: str) -> Steps[None]:

@@ -714,13 +714,14 @@ def deadline_loop(hold: "weakref.ref[Hold]", on_lost: OnLost) -> Steps[None]:
         kept = hold()
         if kept is None or kept.ended:
             return
-        if kept.lost:
-            yield from lose(kept, on_lost)
-            return
         # reacquire may add a deadline later, so check again every minute.
         left_s = 60.0 if kept.deadline is None else kept.deadline - clock()
         del kept
         yield Pause(max(0.0, left_s))
+        kept = hold()
+        if kept is not None and not kept.ended and kept.lost:
+            yield from lose(kept, on_lost)
+            return
 
 
 def lose(hold: Hold, on_lost: Optional[OnLost]) -> Steps[None]:

@@ -81,12 +81,14 @@ class Spawn:
     `here_s`: if no thread can be started, the caller runs them, until their first pause after this many seconds.
     `into`: the `Background` is added to this list before it starts, so that it can be stopped even if an exception
     discards the result.
+    `pauses`: the steps begin with a pause, and pause most of the time, so they need no thread of their own.
     """
 
     steps: "Steps[None]"
     name: str
     here_s: Optional[float] = None
     into: Optional[List["Background"]] = None
+    pauses: bool = False
 
 
 @dataclass

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import _thread
 import inspect
 import logging
 import sys
 import threading
 import time
-from typing import Any, Callable, List, Optional, TypeVar, Union
+from typing import Any, Callable, Optional, TypeVar, Union
 
-from .._steps import Background, Call, Close, Join, Notify, Pause, Send, Spawn, Steps, Unfinished
+from .._steps import Background, Call, Close, Join, Notify, Pause, Send, Spawn, Step, Steps, Unfinished
+from . import _threads
+from ._renewer import Renewal
 
 logger = logging.getLogger("redislock")
 
@@ -33,7 +34,7 @@ def run(steps: Steps[T], sleep: Callable[[float], None] = time.sleep) -> T:
             while True:
                 step = steps.send(outcome) if error is None else steps.throw(error)
                 outcome = error = None
-                outcome = step.transport.send(step) if isinstance(step, Send) else _do(step, sleep)
+                outcome = _execute(step, sleep)
         except BaseException as caught:
             if inspect.getgeneratorstate(steps) == inspect.GEN_CLOSED:
                 if isinstance(caught, StopIteration):
@@ -65,15 +66,19 @@ def _undo(unfinished: Unfinished, error: BaseException) -> None:
         run(steps)
 
 
+def _execute(step: Step, sleep: Callable[[float], None] = time.sleep) -> Any:
+    return step.transport.send(step) if isinstance(step, Send) else _do(step, sleep)
+
+
 def _do(step: Union[Close, Pause, Spawn, Join, Notify, Call], sleep: Callable[[float], None]) -> Any:
     if isinstance(step, Close):
         return step.transport.close()
     if isinstance(step, Pause):
         return _pause(step, sleep)
     if isinstance(step, Spawn):
-        return BackgroundThread(step)
+        return Renewal(step, _execute) if step.pauses else BackgroundThread(step)
     if isinstance(step, Join):
-        assert isinstance(step.background, BackgroundThread), "made by this driver"
+        assert isinstance(step.background, (BackgroundThread, Renewal)), "made by this driver"
         return step.background.join(step.longest_s)
     if isinstance(step, Call):
         return step.call()
@@ -128,10 +133,7 @@ class BackgroundThread(Background):
         if spawn.into is not None:
             spawn.into.append(self)
         try:
-            if sys.is_finalizing():
-                # Before Python 3.12 start() would hang here.
-                raise RuntimeError("can't start new thread at interpreter shutdown")
-            _start(self._thread)
+            _threads.start(self._thread)
         except RuntimeError:
             # A limit of threads or processes is reached, or the interpreter is shutting down.
             if here_s is None:
@@ -154,27 +156,3 @@ class BackgroundThread(Background):
         # A thread that never started cannot be joined.
         if self._thread.is_alive():
             self._thread.join(longest_s)
-
-
-def _start(thread: threading.Thread) -> None:
-    """Starts the thread. If a signal handler raises in Python's own start(), locks of the thread stay locked and it
-    hangs. Only the main thread gets signals, so there a helper thread does it."""
-    if threading.current_thread() is not threading.main_thread():
-        thread.start()
-        return
-    starting = threading.Lock()
-    starting.acquire()
-    errors: List[RuntimeError] = []
-
-    def start() -> None:
-        try:
-            thread.start()
-        except RuntimeError as error:
-            errors.append(error)
-        finally:
-            starting.release()
-
-    _thread.start_new_thread(start, ())
-    starting.acquire()
-    if errors:
-        raise errors[0]
