@@ -60,8 +60,8 @@ impl Error {
     /// The error of a command that was sent to `server`.
     pub fn of_command(server: &str, error: RedisError) -> Error {
         if error.kind() == ErrorKind::AuthenticationFailed || error.code() == Some("WRONGPASS") {
-            let words = format!("{server} rejected this user or password (--user, -a, REDISCLI_AUTH)");
-            return Error::NoPermission(words);
+            let message = format!("{server} rejected this user or password (--user, -a, REDISCLI_AUTH)");
+            return Error::NoPermission(message);
         }
         match error.kind() {
             // Input that cannot be parsed is not Redis's protocol.
@@ -70,20 +70,20 @@ impl Error {
             }
             _ => {}
         }
-        let words = words(&error);
+        let message = message(&error);
         match error.code() {
-            Some("NOPERM" | "NOAUTH") => Error::NoPermission(words),
-            Some("WRONGTYPE" | "WRONGKIND") => Error::WrongType(words),
-            _ if words.contains("cluster support disabled") => {
+            Some("NOPERM" | "NOAUTH") => Error::NoPermission(message),
+            Some("WRONGTYPE" | "WRONGKIND") => Error::WrongType(message),
+            _ if message.contains("cluster support disabled") => {
                 Error::Options(format!("{server} is not a cluster node: omit -c (flock's -c is `-- sh -c` here)"))
             }
-            _ if words.contains("DB index is out of range") => Error::Options(format!("{words} ({MEANING_OF_N})")),
+            _ if message.contains("DB index is out of range") => Error::Options(format!("{message} ({MEANING_OF_N})")),
             Some("MOVED" | "ASK") => {
-                Error::Server(format!("{words} (it is a cluster node: use -c to follow redirections)"))
+                Error::Server(format!("{message} (it is a cluster node: use -c to follow redirections)"))
             }
-            Some("READONLY") => Error::Server(format!("{words} ({server} is a replica: ask its primary)")),
-            _ if is_of_the_module(&words) => Error::NoModule { server: server.to_string() },
-            _ => Error::Server(words),
+            Some("READONLY") => Error::Server(format!("{message} ({server} is a replica: ask its primary)")),
+            _ if is_module_command(&message) => Error::NoModule { server: server.to_string() },
+            _ => Error::Server(message),
         }
     }
 
@@ -132,8 +132,8 @@ impl Error {
 }
 
 /// Whether the unknown command belongs to the module; otherwise it is a command that was renamed on the server.
-fn is_of_the_module(words: &str) -> bool {
-    let Some((_, name)) = words.split_once("unknown command ") else { return false };
+fn is_module_command(message: &str) -> bool {
+    let Some((_, name)) = message.split_once("unknown command ") else { return false };
     // Redis before 7.0 quotes the name with a backtick.
     let name = name.trim_start_matches(['\'', '`']);
     ["LOCK.", "RLOCK.", "RWLOCK.", "SEM.", "MLOCK."].iter().any(|family| name.starts_with(family))
@@ -155,7 +155,7 @@ fn reason(cause: &RedisError) -> String {
 }
 
 /// An error reply as received: its code, then its sentence.
-fn words(error: &RedisError) -> String {
+fn message(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ => error.to_string(),
@@ -181,9 +181,10 @@ impl fmt::Display for Error {
                 "{server} has no redis-lock module: add `loadmodule /path/to/libredis_lock.so` to its redis.conf and \
                  restart it, or send MODULE LOAD /path/to/libredis_lock.so where enable-module-command allows it"
             ),
-            Error::Options(words) | Error::NoPermission(words) | Error::WrongType(words) | Error::Server(words) => {
-                f.write_str(words)
-            }
+            Error::Options(message)
+            | Error::NoPermission(message)
+            | Error::WrongType(message)
+            | Error::Server(message) => f.write_str(message),
             Error::Reply(what) => write!(f, "unexpected reply from the server: {what}"),
             Error::Io { what, cause } => write!(f, "{what}: {cause}"),
         }

@@ -19,12 +19,12 @@ use super::name::CommandName;
 pub struct ErrorReply(Cow<'static, str>);
 
 impl ErrorReply {
-    const fn of(words: &'static str) -> ErrorReply {
-        ErrorReply(Cow::Borrowed(words))
+    const fn of(message: &'static str) -> ErrorReply {
+        ErrorReply(Cow::Borrowed(message))
     }
 
-    fn made(words: String) -> ErrorReply {
-        ErrorReply(Cow::Owned(words))
+    fn from_string(message: String) -> ErrorReply {
+        ErrorReply(Cow::Owned(message))
     }
 
     /// The code and the sentence.
@@ -153,79 +153,79 @@ const MAX_EDGES: usize = 8;
 /// then the bound.
 #[cold]
 pub(crate) fn invalid_expire(command: CommandName, bound: impl fmt::Display) -> ErrorReply {
-    ErrorReply::made(format!("ERR invalid expire time in '{command}' command: {bound}"))
+    ErrorReply::from_string(format!("ERR invalid expire time in '{command}' command: {bound}"))
 }
 
 /// A word that is invalid at its position. Redis's wording, then the word and the reason.
 #[cold]
 pub(crate) fn syntax_at(word: &[u8], problem: &str) -> ErrorReply {
-    ErrorReply::made(format!("ERR syntax error at {}: {problem}", Quoted(word)))
+    ErrorReply::from_string(format!("ERR syntax error at {}: {problem}", Quoted(word)))
 }
 
 /// Missing or mutually exclusive words. Redis's wording, then the reason.
 #[cold]
 pub(crate) fn syntax(problem: &str) -> ErrorReply {
-    ErrorReply::made(format!("ERR syntax error: {problem}"))
+    ErrorReply::from_string(format!("ERR syntax error: {problem}"))
 }
 
 /// An effect with the format version of another release; `own` is this release's version.
 #[cold]
 pub(crate) fn effect_of_other_version(version: u32, own: u32) -> ErrorReply {
-    ErrorReply::made(format!("ERR effect format {version} is not supported; this version applies format {own}"))
+    ErrorReply::from_string(format!("ERR effect format {version} is not supported; this version applies format {own}"))
 }
 
 /// The value of an option is not an integer, or out of range. Redis's wording, then the option and the value.
 #[cold]
 pub(crate) fn not_an_integer(option: &str, value: &[u8]) -> ErrorReply {
-    ErrorReply::made(format!("ERR value is not an integer or out of range: {option} {}", Quoted(value)))
+    ErrorReply::from_string(format!("ERR value is not an integer or out of range: {option} {}", Quoted(value)))
 }
 
 /// The value of BLOCK is not an integer, or out of range. Redis's wording, then the value.
 #[cold]
 pub(crate) fn not_a_timeout(value: &[u8]) -> ErrorReply {
-    ErrorReply::made(format!("ERR timeout is not an integer or out of range: BLOCK {}", Quoted(value)))
+    ErrorReply::from_string(format!("ERR timeout is not an integer or out of range: BLOCK {}", Quoted(value)))
 }
 
 /// The value of BLOCK is negative. Redis's wording, then the value.
 #[cold]
 pub(crate) fn negative_timeout(value: &[u8]) -> ErrorReply {
-    ErrorReply::made(format!("ERR timeout is negative: BLOCK {}", Quoted(value)))
+    ErrorReply::from_string(format!("ERR timeout is negative: BLOCK {}", Quoted(value)))
 }
 
 /// LOCK.HELP for an unknown command.
 #[cold]
 pub(crate) fn no_help(name: &[u8]) -> ErrorReply {
-    ErrorReply::made(format!("ERR unknown command {}. Try LOCK.HELP.", Quoted(name)))
+    ErrorReply::from_string(format!("ERR unknown command {}. Try LOCK.HELP.", Quoted(name)))
 }
 
 /// An unknown subcommand. Redis's wording.
 #[cold]
 pub(crate) fn unknown_subcommand(subcommand: &[u8]) -> ErrorReply {
-    ErrorReply::made(format!("ERR unknown subcommand {}. Try LOCK.HELP.", Quoted(subcommand)))
+    ErrorReply::from_string(format!("ERR unknown subcommand {}. Try LOCK.HELP.", Quoted(subcommand)))
 }
 
 /// Too many arguments for a subcommand of LOCK.LOG. Redis's wording.
 #[cold]
 pub(crate) fn wrong_arity_of_log(subcommand: &str) -> ErrorReply {
-    ErrorReply::made(format!("ERR wrong number of arguments for 'lock.log|{subcommand}' command"))
+    ErrorReply::from_string(format!("ERR wrong number of arguments for 'lock.log|{subcommand}' command"))
 }
 
 /// The wrong number of arguments. Redis's wording.
 #[cold]
 pub(crate) fn wrong_arity(command: &str) -> ErrorReply {
-    ErrorReply::made(format!("ERR wrong number of arguments for '{}' command", command.to_ascii_lowercase()))
+    ErrorReply::from_string(format!("ERR wrong number of arguments for '{}' command", command.to_ascii_lowercase()))
 }
 
 /// The error of LOCK.EXEC if the server rejected the command with an error worded for modules, without running it.
 /// `None`: the server's error suits clients as well.
-pub fn refused_by_server(words: &[u8]) -> Option<ErrorReply> {
-    let words = std::str::from_utf8(words).ok()?;
+pub fn refused_by_server(message: &[u8]) -> Option<ErrorReply> {
+    let message = std::str::from_utf8(message).ok()?;
     // Redis 7.0. Later servers reply NOPERM themselves.
-    if let Some(reason) = words.strip_prefix("ERR acl verification failed, ") {
-        return Some(ErrorReply::made(format!("NOPERM this user {}", reason.trim_end_matches('.'))));
+    if let Some(reason) = message.strip_prefix("ERR acl verification failed, ") {
+        return Some(ErrorReply::from_string(format!("NOPERM this user {}", reason.trim_end_matches('.'))));
     }
-    let command = words.strip_prefix("ERR command '")?.strip_suffix("' is not allowed on script mode")?;
-    Some(ErrorReply::made(format!(
+    let command = message.strip_prefix("ERR command '")?.strip_suffix("' is not allowed on script mode")?;
+    Some(ErrorReply::from_string(format!(
         "ERR LOCK.EXEC cannot run {}: it runs only commands that scripts may call",
         Quoted(command.as_bytes())
     )))
@@ -249,7 +249,7 @@ fn max_waiters(limit: WaiterLimit) -> ErrorReply {
         WaiterLimit::Server(_) => "",
         WaiterLimit::Key(_) => " for the key",
     };
-    ErrorReply::made(format!(
+    ErrorReply::from_string(format!(
         "MAXWAITERS too many waiting requests{of_what} ({limit}): try again later, or without BLOCK"
     ))
 }
@@ -268,11 +268,11 @@ impl From<InvalidClaim> for ErrorReply {
     fn from(invalid: InvalidClaim) -> ErrorReply {
         match invalid {
             InvalidClaim::WrongLockType(lock_type) => wrong_kind(lock_type),
-            InvalidClaim::HoldsMore(held) => ErrorReply::made(format!(
+            InvalidClaim::HoldsMore(held) => ErrorReply::from_string(format!(
                 "ERR this owner already holds {held}: ACQUIRE cannot reduce them, use RELEASE"
             )),
             InvalidClaim::HoldsFewer(held) => {
-                ErrorReply::made(format!("ERR this owner holds only {held}: RELEASE cannot exceed that"))
+                ErrorReply::from_string(format!("ERR this owner holds only {held}: RELEASE cannot exceed that"))
             }
             InvalidClaim::TooManyHolds => TOO_MANY_HOLDS,
             InvalidClaim::OverLimit => OVER_LIMIT,
@@ -290,7 +290,7 @@ fn wrong_kind(lock_type: LockType) -> ErrorReply {
         LockType::ReadWrite => ("read/write lock", "RWLOCK"),
         LockType::Semaphore => ("semaphore", "SEM"),
     };
-    ErrorReply::made(format!("WRONGKIND the key is a {kind}: use the {prefix}. commands"))
+    ErrorReply::from_string(format!("WRONGKIND the key is a {kind}: use the {prefix}. commands"))
 }
 
 /// The cycle, edge by edge; the last owner waits for the first. Edges on keys that the caller may not read are only
@@ -311,7 +311,7 @@ pub fn deadlock(edges: &[Edge], may_read: impl Fn(&[u8]) -> bool) -> ErrorReply 
     if hidden > 0 {
         parts.push(format!("and {hidden} on keys that this user may not read"));
     }
-    ErrorReply::made(format!("DEADLOCK this request would deadlock: {}", parts.join(", ")))
+    ErrorReply::from_string(format!("DEADLOCK this request would deadlock: {}", parts.join(", ")))
 }
 
 /// A name in an error or in a line of the server log: escaped, quoted and truncated.
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn the_error_codes_and_messages_are_stable() {
-        let words = [
+        let message = [
             (INVALID_CURSOR, "ERR invalid cursor"),
             (NO_SCAN, "ERR LOCK.SCAN requires the server's SCAN command, which is renamed or disabled"),
             (BAD_OWNER, "ERR the token must be 1 to 1024 bytes long"),
@@ -400,7 +400,7 @@ mod tests {
             (BAD_LOG_COUNT, "ERR count should be greater than or equal to -1"),
             (CHANNEL_SLOT, "CROSSSLOT the NOTIFY channel must hash to the same slot as the key"),
         ];
-        for (error, expected) in words {
+        for (error, expected) in message {
             assert_eq!(error.as_str(), expected);
         }
     }
@@ -441,8 +441,8 @@ mod tests {
                 "ERR LOCK.EXEC cannot run 'config|get': it runs only commands that scripts may call",
             ),
         ];
-        for (words, expected) in cases {
-            assert_eq!(refused_by_server(words.as_bytes()).unwrap().as_str(), expected);
+        for (message, expected) in cases {
+            assert_eq!(refused_by_server(message.as_bytes()).unwrap().as_str(), expected);
         }
         for kept in ["ERR syntax error", "OOM command not allowed", "ERR command 'x' is not allowed", "", "ERR \u{fc}"]
         {

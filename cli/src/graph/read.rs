@@ -84,7 +84,7 @@ impl<'a> Reader<'a> {
                         // The key holds another data type by now.
                         Err(Error::WrongType(_)) => {}
                         Err(error) if self.is_of_another_node(&error) => {}
-                        Err(Error::Server(words)) if words.starts_with("CLUSTERDOWN ") => {
+                        Err(Error::Server(message)) if message.starts_with("CLUSTERDOWN ") => {
                             self.unreadable += 1;
                             self.in_cluster_down += 1;
                         }
@@ -108,10 +108,10 @@ impl<'a> Reader<'a> {
             };
             match read.pop() {
                 Some(Err(error)) if self.is_of_another_node(&error) => {}
-                Some(Err(Error::WrongType(words))) => {
+                Some(Err(Error::WrongType(message))) => {
                     // This connection has already selected the database.
                     let found = self.servers.query_at(&server, cmd("TYPE").arg(&key.0)).await?;
-                    let found = decode::<String>(found).unwrap_or(words);
+                    let found = decode::<String>(found).unwrap_or(message);
                     return Err(Error::no_lock(key, &found));
                 }
                 Some(Err(error)) => return Err(error),
@@ -157,8 +157,8 @@ impl<'a> Reader<'a> {
     async fn read(&mut self, server: &str, db: u64, keys: &[&Text]) -> Result<Vec<Result<Option<Lock>, Error>>, Error> {
         match self.select(server, db).await {
             Ok(()) => {}
-            Err(Error::NoPermission(words)) => {
-                return Ok(keys.iter().map(|_| Err(Error::NoPermission(words.clone()))).collect());
+            Err(Error::NoPermission(message)) => {
+                return Ok(keys.iter().map(|_| Err(Error::NoPermission(message.clone()))).collect());
             }
             Err(error) => return Err(error),
         }
@@ -198,8 +198,8 @@ impl<'a> Reader<'a> {
 
     /// True if another node of the cluster serves the key, or the key is moving there.
     fn is_of_another_node(&self, error: &Error) -> bool {
-        let is_redirect = |words: &str| words.starts_with("MOVED ") || words.starts_with("ASK ");
-        self.servers.are_all() && matches!(error, Error::Server(words) if is_redirect(words))
+        let is_redirect = |message: &str| message.starts_with("MOVED ") || message.starts_with("ASK ");
+        self.servers.are_all() && matches!(error, Error::Server(message) if is_redirect(message))
     }
 }
 

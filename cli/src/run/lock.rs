@@ -46,11 +46,11 @@ pub fn error(server: &str, keys: &[OsString], error: redis_lock_client::Error) -
     use redis_lock_client::Error as Failed;
     match error {
         // The client's message would name an option that only programs have.
-        Failed::WrongType(words) => {
-            Error::WrongType(words.rsplit_once("; a SET NX client").map_or(words.as_str(), |(found, _)| found).into())
-        }
-        Failed::WrongKind(words) => Error::WrongType(format!(
-            "{}: {words} (--shared and --exclusive share one lock type; --limit, and neither option, have others)",
+        Failed::WrongType(message) => Error::WrongType(
+            message.rsplit_once("; a SET NX client").map_or(message.as_str(), |(found, _)| found).into(),
+        ),
+        Failed::WrongKind(message) => Error::WrongType(format!(
+            "{}: {message} (--shared and --exclusive share one lock type; --limit, and neither option, have others)",
             name(keys)
         )),
         Failed::Usage(problem) => Error::Options(problem.to_string()),

@@ -140,14 +140,14 @@ async fn take(server: &Server<'_>, signals: &mut Signals) -> Result<Taken, Error
                 Taken::Done
             }
             Ok(Coalesced::NotGranted) => Taken::NotGranted,
-            Err(redis_lock_client::Error::Cancelled(words)) => {
-                say(format_args!("{}: the wait was cancelled: {words}", lock::name(&args.keys)));
+            Err(redis_lock_client::Error::Cancelled(message)) => {
+                say(format_args!("{}: the wait was cancelled: {message}", lock::name(&args.keys)));
                 Taken::NotGranted
             }
             Err(error) => {
                 return Err(match server.error(error).await {
-                    Error::Server(words) if is_of_a_time(&words) => {
-                        Error::Options(format!("{}: {words}", longest_time(args)))
+                    Error::Server(message) if is_about_a_time(&message) => {
+                        Error::Options(format!("{}: {message}", longest_time(args)))
                     }
                     error => error,
                 });
@@ -165,8 +165,9 @@ async fn take(server: &Server<'_>, signals: &mut Signals) -> Result<Taken, Error
 }
 
 /// Whether the server rejected a time because it exceeds `lock.max-lease`.
-fn is_of_a_time(words: &str) -> bool {
-    words.starts_with("ERR invalid expire time ") || words.starts_with("ERR value is not an integer or out of range")
+fn is_about_a_time(message: &str) -> bool {
+    message.starts_with("ERR invalid expire time ")
+        || message.starts_with("ERR value is not an integer or out of range")
 }
 
 /// The option with the longer time, which the server checks first.

@@ -76,7 +76,7 @@ impl Server<'_> {
 fn does_not_end_a_wait(error: &Error) -> bool {
     match error {
         Error::Connection { .. } => true,
-        Error::Server(words) => PASSING.iter().any(|code| words.split(' ').next() == Some(code)),
+        Error::Server(message) => PASSING.iter().any(|code| message.split(' ').next() == Some(code)),
         _ => false,
     }
 }

@@ -82,7 +82,7 @@ impl CallReply {
     /// Whether the server probably refused to run the command. It is a guess, because a command that ran may leave any
     /// `errno` and return any error; use it only for counting.
     pub fn is_refusal(&self) -> bool {
-        self.error().is_some_and(|words| is_refusal(self.errno, words))
+        self.error().is_some_and(|message| is_refusal(self.errno, message))
     }
 
     /// A string in the reply: the reply itself, or the element at this path of indexes. `None`: there is none.
@@ -108,10 +108,10 @@ impl Drop for CallReply {
     }
 }
 
-fn is_refusal(errno: i32, words: &[u8]) -> bool {
+fn is_refusal(errno: i32, message: &[u8]) -> bool {
     match errno {
-        libc::ENOTSUP => words.starts_with(b"ERR cannot run as user"),
-        libc::EPERM => words.starts_with(b"ERR Attempted to access a non local key"),
+        libc::ENOTSUP => message.starts_with(b"ERR cannot run as user"),
+        libc::EPERM => message.starts_with(b"ERR Attempted to access a non local key"),
         // In order: unknown command, arity, scripts or persistence or replicas, memory, permissions; a cluster that is
         // down.
         libc::ENOENT | libc::EINVAL | libc::ESPIPE | libc::ENOSPC | libc::EACCES => true,
@@ -244,8 +244,8 @@ mod tests {
             (libc::ENOENT, &b"ERR unknown command 'x'"[..], true),
             (libc::EACCES, no_user, true),
         ];
-        for (errno, words, expected) in cases {
-            assert_eq!(is_refusal(errno, words), expected, "{errno}, {}", words.escape_ascii());
+        for (errno, message, expected) in cases {
+            assert_eq!(is_refusal(errno, message), expected, "{errno}, {}", message.escape_ascii());
         }
     }
 }
