@@ -1,5 +1,5 @@
-"""One world of faults, a worker for each client, and one judge: `faults.py [--seconds N] [--seed N] [--report FILE]
-[worker …]`. README.md says what is done and what is judged."""
+"""Runs a worker for each client under faults and checks the results: `faults.py [--seconds N] [--seed N]
+[--report FILE] [worker …]`. README.md says what is done and what is checked."""
 
 from __future__ import annotations
 
@@ -45,18 +45,19 @@ WORKERS: Dict[str, List[str]] = {
     "jedis": [str(HERE.parent / "java/faults"), "jedis"],
 }
 
-# What the READMEs promise, in milliseconds.
+# The limits that conformance.md guarantees, in milliseconds.
 ANSWERS_WITHIN = 2000
 LET_GO_WITHIN = 1000
-# Without waiting: two attempts of 5 s, the pause between them, and clearing up.
+# Without waiting: two attempts of 5 s, the pause between them, and the cleanup.
 ANSWERS_AT_ONCE_WITHIN = 12_000
-# Tried for 10 s, and the last attempt may take 5 s.
+# Repeated for 10 s, and the last attempt may take 5 s.
 RELEASES_WITHIN = 15_000
-# A session's end that the network hides: its check after a third of the lease (1,500 ms), which may take 5 s.
+# When the network hides the end of a session: the client's check after a third of the lease (1,500 ms), which may take
+# 5 s.
 SESSION_KNOWS_WITHIN = 5500
-# redis-py connects as the client says, which here is one attempt of 2 s for each of its two parts.
+# redis-py connects by the settings of its client: here one attempt of 2 s for each of the two parts.
 CONNECTS_WITHIN = {"python-sync": 4000, "python-asyncio": 4000}
-# What a busy machine takes beside all of that.
+# An allowance for a busy machine, on top of all that.
 BUSY = 1500
 
 
@@ -91,7 +92,7 @@ class Connection:
                 await asyncio.sleep(self.delay_s)
             await self.passes.wait()
             if not data:
-                # What one side has ended the other one may still read.
+                # One side has ended; the other one may still read.
                 target.write_eof()
                 return
             target.write(data)
@@ -109,7 +110,7 @@ class Connection:
 
 
 class Proxy:
-    """What one worker connects to."""
+    """The address that one worker connects to."""
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
@@ -159,7 +160,7 @@ class Proxy:
 
 
 class Server:
-    """Every grant is in its append-only file before it is told, so that a crash loses none."""
+    """Writes each grant to its append-only file before the reply, so that a crash loses none."""
 
     def __init__(self) -> None:
         self.dir = tempfile.mkdtemp(prefix="redis-lock-faults-")
@@ -315,7 +316,7 @@ class Worker:
 
 
 class Verdict:
-    """What a worker did, and what it did wrong."""
+    """The figures of one worker, and its mistakes."""
 
     def __init__(self, worker: Worker) -> None:
         self.name = worker.name
@@ -359,7 +360,7 @@ class Verdict:
 
 
 def judge_holds(workers: List[Worker]) -> Tuple[List[str], int]:
-    """No two holders in belief, no fence back. And for how long a session believed what the network hid."""
+    """Finds overlapping holders and fences that decrease, and the longest time that a session outlived its end."""
     wrong, longest_session = [], 0
     by_key: Dict[str, List[Dict[str, Any]]] = {}
     for worker in workers:

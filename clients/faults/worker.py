@@ -1,6 +1,6 @@
-"""A worker of the attack, over the Python client: `worker.py sync|asyncio PORT SEED`. README.md says what it prints.
+"""The worker of the Python client: `worker.py sync|asyncio PORT SEED`. README.md says what it prints.
 
-Lines of execution take locks, hold them and give them back, until a line comes in on stdin.
+Threads or tasks acquire, hold and release locks until a line arrives on stdin.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def tell(**event: Any) -> None:
 
 
 class Plan:
-    """What one turn of a line is to do, out of the line's own random numbers."""
+    """One random step of a thread or task, from its own random numbers."""
 
     def __init__(self, rng: random.Random) -> None:
         self.key = f"k{rng.randrange(KEYS)}"

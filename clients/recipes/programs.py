@@ -18,15 +18,15 @@ ANY_LANGUAGE = ROOT / "docs/any-language.md"
 STANDINS = Path(__file__).resolve().parent / "standins"
 NODE = os.environ.get("NODE") or "node"
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
-# For a program of a second the optimizing compiler costs more than it saves.
+# For a program that runs for a second, the optimizing compiler costs more than it saves.
 JAVA = [
     os.path.join(os.environ["JAVA_HOME"], "bin/java") if "JAVA_HOME" in os.environ else "java",
     "-XX:TieredStopAtLevel=1",
 ]
 URL = "redis://127.0.0.1/"
-# The programs in Java, and what they are compiled to. Java would compile a source file each time it runs it.
+# The programs in Java and their compiled classes. Java would compile a source file each time it runs it.
 JAVA_PROGRAMS = TARGET / "java/recipes"
-# The programs in Go, and what they are compiled to.
+# The programs in Go and their binaries.
 GO = TARGET / "go/recipes"
 
 Name = Tuple[str, str]
@@ -87,7 +87,7 @@ class Folder:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            # With the processes that it starts, where they make no group of their own.
+            # Including the processes that it starts, unless they form a process group of their own.
             start_new_session=True,
         )
 
@@ -107,7 +107,7 @@ class Folder:
             here = program.replace("redis.Redis()", f"{port})").replace("redis.Redis(protocol", f"{port}, protocol")
             return [sys.executable, "-c", here]
         if language == "js":
-            # Inside of the package: its own name and its dependencies resolve there.
+            # Inside the package, where its own name and its dependencies resolve.
             file = ROOT / "clients/node/build" / f"recipe-{re.sub('[^a-z]+', '-', title.lower())}-{self.port}.mjs"
             here = program.replace("new Redis(", f"new Redis({self.port}").replace('"pg"', f'"{STANDINS / "pg.js"}"')
             file.write_text(here)
@@ -188,7 +188,7 @@ def write_rust(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         file = folder / name
-        # With its old time it is not compiled again.
+        # It keeps its old time, so that it is not compiled again.
         if not file.exists() or file.read_text() != text:
             file.write_text(text)
 

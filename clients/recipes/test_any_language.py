@@ -13,12 +13,12 @@ import pytest
 from programs import ANY_LANGUAGE, IN_ANY_LANGUAGE, Folder, ended, kill
 from servers import Proxy, Server, eventually, fields, until
 
-# How to find out whether it can be played, and what brings it to Debian.
+# How to find out whether it can run here, and the packages that provide it on Debian.
 PLAYED = {
     ("PHP", "php"): (["php", "-r", "exit(extension_loaded('redis') ? 0 : 1);"], "php-cli php-redis"),
     ("Ruby", "ruby"): (["ruby", "-e", 'require "redis"'], "ruby ruby-redis"),
 }
-# No test of this project can run them; the page says so.
+# No test of this project can run these; the page says so.
 NOT_PLAYED = {("C#", "csharp"), ("A minimal safe client", "text")}
 
 KEY = "report"
@@ -35,7 +35,7 @@ def program(request: Any) -> Any:
 @pytest.fixture
 def server() -> Iterator[Server]:
     server = Server()
-    # A machine that is busy with other tests may need longer than a second to connect again.
+    # A machine that is busy with other tests may take longer than a second to reconnect.
     server.ask("CONFIG", "SET", "lock.keep-place", 30_000)
     yield server
     server.stop()
@@ -119,7 +119,7 @@ def test_the_next_process_goes_on_when_the_lease_of_a_killed_one_is_over(server:
     until(lambda: server.calls("lock.acquire") > calls, "the next one asks again")
     assert [each["owner"] for each in server.holders(KEY)] == [holder["owner"]]
     assert len(playing.fences()) == 1
-    # The lease of half a minute ends sooner for this test.
+    # This test shortens the lease of 30 s.
     assert 0 < server.ask("PTTL", KEY) <= 30_000
     server.ask("PEXPIRE", KEY, 200)
     until(lambda: len(playing.fences()) == 2, "the next one works")
@@ -226,7 +226,7 @@ def test_a_waiter_waits_on_when_its_server_is_a_replica_for_a_while(server: Serv
     running = playing.start()
     until(lambda: server.waiters(KEY), "it waits")
     before = connections()
-    # Of a server that is not there: it keeps what it has.
+    # The server is gone: it keeps what it has.
     server.ask("REPLICAOF", "127.0.0.1", 1)
     until(lambda: refusals() >= 3, "it was refused")
     # Behind a name or a proxy the next connection may lead to the primary.

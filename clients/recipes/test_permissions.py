@@ -152,7 +152,7 @@ def plays(server: Server, words: List[str]) -> None:
         printed, _ = running.communicate("go\n", timeout=60)
     finally:
         kill(running)
-    # A busy machine may answer late, which is a warning.
+    # A busy machine may answer late, which causes a warning.
     assert running.returncode == 0 and printed.endswith("waits\nall done\n") and "NOPERM" not in printed, printed
     assert refused(server) == []
 
@@ -252,7 +252,7 @@ def test_the_clients_as_worker_of_a_cluster(library: str) -> None:
             file = ROOT / "clients/node/build" / f"worker-cluster-{library}-{first.port}.mjs"
             file.write_text(program + IN_A_CLUSTER)
             words = [NODE, str(file)]
-        # A request that waits: in Node it needs the channel of its slot.
+        # A waiting request: in Node it needs the channel of its slot.
         owner = cluster.nodes[first.ask("CLUSTER", "KEYSLOT", "lock:held") // 8192]
         owner.ask("LOCK.ACQUIRE", "lock:held", "other", "PX", 1500)
         running = subprocess.run([*words, str(first.port), mode], text=True, capture_output=True, timeout=60)

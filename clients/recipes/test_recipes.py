@@ -47,7 +47,7 @@ def test_every_recipe_is_tested_and_every_link_of_the_page_leads_somewhere() -> 
 
 
 def test_a_program_is_short() -> None:
-    # In Go ten of them are the imports, and each error has three. In Java class and main have five.
+    # In Go the imports take ten lines and each error three. In Java the class and main take five.
     most = {"go": 40, "java": 26}
     for name, program in PROGRAMS.items():
         assert len(program.strip().split("\n")) <= most.get(name[1], 20), name
@@ -167,12 +167,12 @@ def test_the_worker_works_under_the_lock_and_releases_it_and_does_nothing_when_i
         status, printed = folder.run(title, language)
         assert (status != 0) == is_lost, printed
         assert server.info("import") is None
-    # Fence, holds, and the time that is left, of the one import.
+    # Fence, holds and remaining time of the one import.
     least = 200_000 if language == "sh" else 20_000
     assert len(folder.lines("held")) == 3 and int(folder.lines("held")[2]) > least, folder.lines("held")
 
 
-# The leaders that survive a loss, and the refusals of the server.
+# The leaders that survive a loss and the refusals of the server.
 QUEUES_AGAIN = ["python", "js", "rust"]
 
 
@@ -191,14 +191,14 @@ def test_one_copy_leads_and_when_it_dies_the_next_one_does(
         until(lambda: server.waiters("scheduler"), "the second copy waits")
         waiting = server.waiters("scheduler")
         kill(first)
-        # The command line starts a program that ticks once, maybe before this line; the others tick on.
+        # The command line starts a program that ticks once, perhaps before this line; the others continue to tick.
         ticks = 1 if language == "sh" else len(folder.lines("ticks"))
         until(lambda: owner() == waiting, "the second copy leads")
-        # A hold that is broken before the copy has its grant is asked for again.
+        # If the hold is broken before the copy has received its grant, the copy acquires it again.
         until(lambda: len(folder.lines("ticks")) > ticks, "the second copy works")
         if language != "sh":
             assert (leader, waiting) == (["web-1:8080"], ["web-2:8080"])
-        # It stops working as soon as it leads no more.
+        # It stops working as soon as it is no longer the leader.
         assert server.ask("LOCK.BREAK", "scheduler") == 1
         if language in QUEUES_AGAIN:
             until(lambda: owner() == waiting, "it leads again, after a pause")
@@ -252,7 +252,7 @@ def test_a_write_under_an_older_fence_changes_nothing(
     assert status == 0, printed
     [(balance, fence)] = sql(folder, "SELECT balance, fence FROM account")
     assert balance == 70 and fence > 0
-    # A grant that is newer than any of this server's.
+    # A grant newer than any grant of this server.
     sql(folder, "UPDATE account SET fence = ?", 2**53)
     status, printed = folder.run(title, language)
     assert status != 0 and "a newer grant has written" in printed

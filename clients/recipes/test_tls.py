@@ -30,7 +30,7 @@ class Tls:
         [lines] = re.findall(r"^```tls-server\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
         options = self.here(lines).replace("port 0\n", "").split()
         options = [f"--{word}" if word.startswith("tls-") else word for word in options]
-        # The test looks at the server over the other port.
+        # The test inspects the server over the other port.
         self.server = Server(*options)
 
     def here(self, text: str) -> str:

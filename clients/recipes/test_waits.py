@@ -37,7 +37,7 @@ NODE_REDIS = IOREDIS.replace("{ Redis }", "{ createClient }").replace('"ioredis"
     "await createClient({ socket: { port: Number(process.argv[2]) } }).connect()",
 )
 
-# The length of a slice, which is 5 s where the connection has no time-out of its own.
+# The length of one request of a wait: 5 s if the connection has no timeout of its own.
 SLICE_S: Dict[str, float] = {"python": 0.5, "ioredis": 5, "node-redis": 5, "command line": 5}
 
 
@@ -56,7 +56,7 @@ def start(client: str, server: Server, wait_s: float) -> subprocess.Popen[str]:
         program = str(TARGET / "quick/redis-lock")
         words = [program, "-p", arguments[0], "run", "--wait", f"{wait_s}s", "key", "--", "echo", "granted"]
     else:
-        # Inside of the package: its own name and its dependencies resolve there.
+        # Inside the package, where its own name and its dependencies resolve.
         file = ROOT / "clients/node/build" / f"wait-{client}-{server.port}.mjs"
         file.write_text(IOREDIS if client == "ioredis" else NODE_REDIS)
         words = [NODE, str(file), *arguments]

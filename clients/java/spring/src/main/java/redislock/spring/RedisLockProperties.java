@@ -7,12 +7,14 @@ import org.springframework.boot.context.properties.bind.DefaultValue;
 /**
  * The properties {@code redislock.…} of an application.
  *
- * @param prefix What the keys of RedisLocks, of Locked methods and of the LockRegistry begin with.
- * @param registryPrefix What the keys of the LockRegistry have between the prefix and the name.
- * @param lease How long the lock of a Locked method or of the LockRegistry is held after its
- *     process has died.
- * @param shedlockEnvironment The environment in ShedLock's keys, as of ShedLock's own Redis
- *     providers.
+ * @param prefix The prefix of the keys of RedisLocks, of Locked methods and of the LockRegistry.
+ *     Empty by default.
+ * @param registryPrefix What the LockRegistry puts between the prefix and the lock's name, {@code
+ *     registry:} by default.
+ * @param lease How long the lock of a Locked method or of the LockRegistry stays held after its
+ *     process has died, 30 s by default.
+ * @param shedlockEnvironment The environment in ShedLock's keys, as in ShedLock's own Redis
+ *     providers, {@code default} by default.
  */
 @ConfigurationProperties("redislock")
 public record RedisLockProperties(
@@ -21,12 +23,12 @@ public record RedisLockProperties(
     @DefaultValue("30s") Duration lease,
     @DefaultValue("default") String shedlockEnvironment) {
   /**
-   * Checks them.
+   * Checks the values.
    *
-   * @param prefix any
-   * @param registryPrefix any
+   * @param prefix any text
+   * @param registryPrefix any text
    * @param lease longer than zero
-   * @param shedlockEnvironment any
+   * @param shedlockEnvironment any text
    * @throws IllegalArgumentException if the lease is zero or less
    */
   public RedisLockProperties {
