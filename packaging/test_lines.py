@@ -37,12 +37,12 @@ COMPILED = r"cargo install --path \S+"
 # A pattern of lines, and the test that plays them: a file, and words of it. After `no:` the reason why there is none.
 ELSEWHERE: List[Tuple[str, str]] = [
     # The command line.
-    (r"redis-lock: not shown: .*", "cli/tests/cli/missing.rs: fn the_locks_of_the_living_shards_are_shown"),
+    (r"redis-lock: not shown: .*", "cli/tests/cli/missing.rs: fn the_locks_of_the_live_shards_are_shown"),
     (r"redis-lock (top|cancel .*|break .*)", "cli/tests/cli/readme.rs: the_examples_match_the_output"),
-    (r".*exec redis-lock run .*", "cli/tests/cli/run/surroundings.rs: fn a_script_may_put_itself"),
+    (r".*exec redis-lock run .*", "cli/tests/cli/run/surroundings.rs: fn a_script_may_lock_itself"),
     (r"\*/5 \* .*redis-lock run .*--at-least.*", "clients/recipes/test_recipes.py: def test_the_second_host_runs"),
     (r"ExecStart=\S+/redis-lock run .*|Environment=REDIS_LOCK_URL=.*",
-     "cli/tests/cli/run/surroundings.rs: fn the_unit_of_the_readme"),
+     "cli/tests/cli/run/surroundings.rs: fn the_readmes_unit_runs_its_job"),
     (r"\[(Unit|Service|Timer|Install)\]|(Description|Wants|After|Type|KillMode)=.*", "no: systemd's own"),
     (r"(OnCalendar|AccuracySec|WantedBy)=.*", "no: systemd's own"),
     (r"curl --fail --header .Fence: .*", "no: a program of the reader, which reads the fence"),
@@ -69,7 +69,7 @@ ELSEWHERE: List[Tuple[str, str]] = [
     (r"ENTRYPOINT .*|CMD .*", "packaging/images/test_images.py: class Images"),
     (r"docker compose .*", "packaging/images/test_images.py: class ComposeFiles"),
     (r"docker push .*|export REGISTRY=.*", "no: it needs a registry"),
-    (r"sed .*/lock-server.yaml \| kubectl apply -f -", "tests/it/pages.rs: fn the_manifest_gets_the_image"),
+    (r"sed .*/lock-server.yaml \| kubectl apply -f -", "tests/it/pages.rs: fn the_manifest_uses_the_image"),
     (r"kubectl .*", "packaging/images/test_images.py: class Kubernetes"),
     # TLS.
     (r"openssl (req|x509) .*|echo subjectAltName=\S+ >server.ext", "tests/it/tls.rs: pub fn certificates"),
@@ -80,10 +80,10 @@ ELSEWHERE: List[Tuple[str, str]] = [
     (r"install (-d|-m 644 \S+examples/prometheus/\*) /etc/prometheus/redis-lock/?",
      "tests/it/package.rs: fn monitoring_is_where"),
     (r"redis-cli INFO lock \| grep (-E .)?acquires_refused.*|lock_(acquires_refused|held_back_ms):\w+",
-     "tests/it/info/refused.rs: fn a_pause_is_told"),
-    (r"redis-cli --cluster call host:port INFO lock .*", "tests/it/runbook.rs: fn every_node_of_a_cluster"),
+     "tests/it/info/refused.rs: fn a_pause_is_shown"),
+    (r"redis-cli --cluster call host:port INFO lock .*", "tests/it/runbook.rs: fn every_cluster_node_reports"),
     (r"redis-cli INFO lock \| grep -E .*last_fence.", "tests/it/removal.rs: fn looked_at"),
-    (r"redis-cli --scan --pattern 'app:\*' .*", "tests/it/adopt/switching.rs: fn the_lines_of_the_page"),
+    (r"redis-cli --scan --pattern 'app:\*' .*", "tests/it/adopt/switching.rs: fn the_pages_commands_undo_a_wrong_pattern"),
     (r"apt install prometheus-redis-exporter", "scripts/metrics-tools: prometheus-redis-exporter"),
     (r"(REDIS_USER|REDIS_PASSWORD|ARGS)=.*", "no: the file of Debian's service; the same options are played by hand"),
     (r"rule_files: .*|scrape_configs:|- job_name: .*|static_configs:|- targets: .*", "no: Prometheus' own"),
