@@ -6,7 +6,6 @@ use std::mem;
 use hdrhistogram::Histogram;
 use lock::value::time::Instant;
 
-/// The length of a window.
 const WINDOW_MS: u64 = 60_000;
 
 /// The current and the previous window.
@@ -23,7 +22,6 @@ impl<F: Default> Windows<F> {
         Windows { current, previous, began: Instant::START }
     }
 
-    /// The current window.
     pub fn current(&mut self, now: Instant) -> &mut F {
         self.rotate(now);
         &mut self.current

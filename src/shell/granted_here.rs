@@ -66,7 +66,6 @@ pub fn start_waiting(blocked: BlockedId) {
     MAIN.adopt.waiting.borrow_mut().insert(blocked);
 }
 
-/// It stops waiting.
 pub fn stop_waiting(blocked: BlockedId) {
     let mut waiting = MAIN.adopt.waiting.borrow_mut();
     if !waiting.is_empty() {

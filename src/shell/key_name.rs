@@ -5,7 +5,6 @@ use command::host::KeyArguments;
 use crate::shell::ffi::string::{OwnedStr, Str};
 
 pub enum StrOfKey<'a> {
-    /// An argument of the command.
     Argument(Str<'a>),
     /// Created for this key.
     Own(OwnedStr),

@@ -94,7 +94,6 @@ pub struct Clock {
 pub struct TimeSlice {
     /// `None` between slices.
     pub began_us: Option<u64>,
-    /// When the slice ends.
     pub ends_us: u64,
     /// When the last slice ended.
     pub ended_us: u64,
@@ -221,7 +220,6 @@ pub struct Adopt {
     pub keys: RefCell<AdoptedKeys>,
     /// The patterns that are only observed.
     pub observed: RefCell<AdoptedKeys>,
-    /// Whether `observed` has patterns.
     pub is_observing: Cell<bool>,
     /// Whether a matching key, including observed ones, may begin with this byte.
     pub may_begin_with: [Cell<bool>; 256],
@@ -232,7 +230,6 @@ pub struct Adopt {
     pub observed_setting: RefCell<Option<OwnedStr>>,
     /// The original commands that the server has, one bit each.
     pub known: Cell<u32>,
-    /// Whether the filter is registered.
     pub is_filtering: Cell<bool>,
     /// The next command that the filter sees was called by the module itself.
     pub is_calling_original: Cell<bool>,

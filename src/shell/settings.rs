@@ -16,7 +16,6 @@ use super::ffi::module::{load_settings, register_flag, register_number, register
 /// A year in ms: the longest lease and the longest grace period.
 const YEAR: i64 = MAX_LEASE_MS as i64;
 
-/// A numeric setting.
 pub struct Setting {
     /// Without the prefix `lock.`
     name: &'static str,
@@ -77,7 +76,6 @@ struct Settings {
     log_max_len: Setting,
     /// ms for which a SET … NX waits for a held lock; 0: not at all.
     adopt_wait: Setting,
-    /// Whether keyspace events are published.
     keyspace_events: Flag,
 }
 
@@ -131,7 +129,6 @@ impl Settings {
     }
 }
 
-/// Whether this is the name of a setting.
 pub fn is_name(word: &str) -> bool {
     let numbers = SETTINGS.numbers().map(|setting| setting.name);
     let flags = SETTINGS.flags().map(|flag| flag.name);
@@ -200,7 +197,6 @@ fn described() -> String {
     numbers.chain(flags).chain(texts).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether ends of holds are observed.
 pub fn observes_holds() -> bool {
     SETTINGS.log_hold.get() > 0
 }

@@ -44,7 +44,6 @@ impl Crowd {
         assert!(replies.iter().all(|reply| reply.items()[1] == Reply::Int(0)), "all wait");
     }
 
-    /// Reads that many outcomes.
     #[track_caller]
     fn read_outcomes(&mut self, count: usize) {
         for _ in 0..count {

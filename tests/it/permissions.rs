@@ -18,7 +18,6 @@ fn has_categories(client: &mut Client) -> bool {
     client.run("ACL CAT").items().iter().any(|category| category.text() == "lock")
 }
 
-/// The documented categories.
 fn expected_categories(name: &str) -> &'static [&'static str] {
     match name.split_once('.').expect("a prefix and a verb").1 {
         "acquire" => &["@blocking", "@fast", "@lock", "@write"],

@@ -26,7 +26,6 @@ use cycle::Cycle;
 use model::{Graph, Lock};
 use read::{Omitted, Reader};
 
-/// The output of `--json`.
 #[derive(Serialize)]
 struct Json<'a> {
     /// Milliseconds since the epoch.

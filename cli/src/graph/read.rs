@@ -28,7 +28,6 @@ pub struct Reader<'a> {
     in_cluster_down: u64,
 }
 
-/// What was omitted.
 #[derive(Serialize)]
 pub struct Omitted {
     /// True if more locks than requested may have waiters.

@@ -17,7 +17,6 @@ use super::signals::{Receiver, HANDLED};
 use super::terminal::Terminal;
 use super::watchdog::{self, Dismissed, Watchdog};
 
-/// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     Exited(u8),

@@ -24,7 +24,6 @@ const NAMING: Duration = Duration::from_secs(1);
 /// The codes of error replies that do not end a wait: the request is sent again until the server accepts it.
 const PASSING: [&str; 7] = ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "READONLY"];
 
-/// The server of one run.
 pub struct Server<'a> {
     pub client: &'a Client,
     pub args: &'a RunArgs,

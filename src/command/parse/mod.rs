@@ -17,7 +17,6 @@ pub use values::{integer, owner, Argument, LeaseSettings, MAX_LEASE_MS};
 mod fixture {
     use super::{LeaseSettings, MAX_LEASE_MS};
 
-    /// The defaults.
     pub(super) const SETTINGS: LeaseSettings = LeaseSettings { default_ms: 30_000, max_ms: MAX_LEASE_MS };
 
     /// The space-separated arguments on this line.

@@ -53,7 +53,6 @@ pub struct WaitOptions {
     pub session: bool,
 }
 
-/// An option by its name.
 #[derive(Clone, Copy)]
 enum OptionName {
     Px,

@@ -99,7 +99,6 @@ impl LeaseSettings {
     }
 }
 
-/// The unit of a lease.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LeaseUnit {
     /// `PX`.

@@ -83,7 +83,6 @@ pub(super) fn run<'h, H: CommandHost<'h>>(
     }
 }
 
-/// The outcome of a SET.
 enum Set {
     /// The token now holds the mutex.
     Done {

@@ -293,7 +293,6 @@ struct ScannedLock<'k> {
     lock_type: LockType,
     /// The first holder: the owner with the smallest fencing token.
     owner: Owner,
-    /// The number of holders.
     holders: usize,
     /// The key's own deadline.
     until: Deadline,

@@ -21,7 +21,6 @@ const ANY: u8 = 1;
 /// Requests are observed.
 const OBSERVED: u8 = 2;
 
-/// The server is a replica.
 const REPLICA: u8 = 4;
 
 fn set_slow_path_reason(bit: u8, is_set: bool) {

@@ -11,7 +11,6 @@ use super::context::Ctx;
 
 /// The server's callbacks for a blocked client.
 pub struct BlockCallbacks {
-    /// Writes the reply.
     pub reply: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int,
     /// `CLIENT UNBLOCK`, the only timeout that the server itself can cause.
     pub timeout: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int,

@@ -92,7 +92,6 @@ pub fn register_container(ctx: Ctx<'_>, command: &Command, category: &str) -> Op
 /// The keys of a subcommand; its container's name is argument 0.
 #[derive(Clone, Copy)]
 pub struct KeyRange {
-    /// The first key.
     pub first: c_int,
     /// The last key: 0 for the first argument, -1 for the last one.
     pub last: c_int,

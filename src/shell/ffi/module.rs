@@ -13,7 +13,6 @@ use super::context::{guard, Ctx};
 use super::functions::required;
 use super::string::{OwnedStr, Str};
 
-/// The callback for a server event.
 pub type EventCallback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, raw::RedisModuleEvent, u64, *mut c_void);
 
 /// Sets `REDISMODULE_OPTIONS_…`.
@@ -186,7 +185,6 @@ pub fn register_flag(ctx: Ctx<'_>, name: &str, default: bool, value: &'static At
     register_bool_configuration(&ctx, name, value, default, ConfigurationFlags::DEFAULT, None);
 }
 
-/// A text setting.
 pub struct Text {
     /// Returns its value, which the server copies.
     pub get: fn() -> *mut raw::RedisModuleString,

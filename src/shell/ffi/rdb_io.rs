@@ -26,7 +26,6 @@ impl Rdb {
         unsafe { api!(RedisModule_SaveStringBuffer(self.0, bytes.as_ptr().cast::<c_char>(), bytes.len())) };
     }
 
-    /// Writes a number.
     pub fn save_unsigned(self, number: u64) {
         // SAFETY: the stream is open for writing.
         unsafe { api!(RedisModule_SaveUnsigned(self.0, number)) };

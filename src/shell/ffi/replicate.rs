@@ -12,15 +12,10 @@ use super::string::Str;
 /// What follows the key in a replicated command.
 #[derive(Clone, Copy)]
 pub enum Rest<'a> {
-    /// Nothing.
     Nothing,
-    /// One argument.
     Bytes(&'a [u8]),
-    /// A word.
     Word(&'a CStr),
-    /// A word and one argument.
     WordAndBytes(&'a CStr, &'a [u8]),
-    /// A word and a number.
     WordAndInteger(&'a CStr, i64),
 }
 

@@ -31,7 +31,6 @@ pub fn is_cluster_down(ctx: Ctx<'_>) -> bool {
     reply.is_ok_and(|reply| reply.text(&[]).is_some_and(|text| text.starts_with(b"cluster_state:fail")))
 }
 
-/// The replicas that are online.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OnlineReplicas {
     /// How many there are.
@@ -156,7 +155,6 @@ impl<'c> Reader<'c> {
         unsafe { User::of(ctx) }.map_or(Reader::DeletedUser, Reader::User)
     }
 
-    /// Whether it may read the key.
     pub fn may_read(&self, key: Str<'_>) -> bool {
         match self {
             Reader::User(user) => user.may_read(key),
@@ -222,7 +220,6 @@ impl<'c> User<'c> {
         allowed == raw::REDISMODULE_OK as c_int || last_errno() != Some(libc::EACCES)
     }
 
-    /// Whether it may publish on the channel.
     pub fn may_publish(&self, channel: Str<'_>) -> bool {
         /// `REDISMODULE_CMD_CHANNEL_PUBLISH`, which is missing in the crate's bindings.
         const PUBLISH: c_int = 1 << 1;

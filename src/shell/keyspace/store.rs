@@ -306,7 +306,6 @@ pub struct ReadKey<'c> {
 pub enum ReadContent<'c> {
     /// Nothing, or an expired value.
     Free,
-    /// A lock.
     Lock(ReadKey<'c>),
     /// A value of another type.
     Foreign,

@@ -20,7 +20,6 @@ pub enum KeyEvent {
     Renew,
     /// Holds were released, or removed because a connection closed.
     Release,
-    /// LOCK.BREAK.
     Break,
     /// The module removed an expired hold.
     Expire,

@@ -236,12 +236,10 @@ impl Display for OwnerOnKey<'_> {
     }
 }
 
-/// The kind of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LineKind {
     /// A lock.grace period has begun.
     GraceBegan,
-    /// It has ended.
     GraceEnded,
     /// A request was refused: its wait would never have ended.
     Deadlock,

@@ -106,7 +106,6 @@ impl Caller {
         })
     }
 
-    /// Restarts the lease.
     pub fn renew(&mut self, lock: &Lock, owner: &str, mode: Mode, lease: Duration) -> Outcome {
         let mut request = mode.renew(&lock.key, owner);
         request.extend(["PX".into(), lease.as_millis().to_string()]);

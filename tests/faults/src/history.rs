@@ -58,7 +58,6 @@ pub enum Outcome {
     NotGranted,
     /// Renewed, released, written.
     Done,
-    /// The value of the register.
     Value(Option<u64>),
     /// This owner does not hold the lock (0, -1, NOTHELD), or the guarded resource has seen a larger fencing token.
     NotHeld,

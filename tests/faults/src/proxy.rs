@@ -16,7 +16,6 @@ pub enum Direction {
     ToClient,
 }
 
-/// Both directions.
 pub const BOTH: [Direction; 2] = [Direction::ToServer, Direction::ToClient];
 
 /// A proxy for one server. Dropping it closes its connections.
@@ -76,7 +75,6 @@ impl Proxy {
         Ok(Proxy { port, shared, acceptor: Some(acceptor) })
     }
 
-    /// The port for clients.
     pub fn port(&self) -> u16 {
         self.port
     }

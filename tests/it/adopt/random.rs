@@ -72,7 +72,6 @@ impl Player {
         assert_eq!(self.client.run(&format!("DECR {inside}")).int(), 0, "{} is not alone", self.name);
     }
 
-    /// Releases it in one of the ways.
     fn release(&mut self, held: Held) {
         match held {
             Held::Mutex(token) => match self.rng.below(5) {

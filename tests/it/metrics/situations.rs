@@ -76,7 +76,6 @@ fn test_of(before: &[Sample], during: &[Sample], expected: &[&str]) -> String {
     test
 }
 
-/// A server with a synchronized replica.
 fn with_a_replica(builder: Builder) -> (Server, Server) {
     let primary = builder.start();
     let replica = Server::builder().replica_of(&primary).start();

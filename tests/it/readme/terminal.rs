@@ -45,7 +45,6 @@ impl Terminal {
         terminal
     }
 
-    /// Types a line.
     pub fn enter(&mut self, line: &str) {
         writeln!(self.keyboard, "{line}").expect("redis-cli runs");
     }

@@ -150,7 +150,6 @@ fn internal_commands_refuse_every_client() {
     assert_eq!(client.run("DBSIZE").int(), 0);
 }
 
-/// The commands that this line appends.
 #[track_caller]
 fn appended_by(server: &Server, client: &mut Client, line: &str) -> Vec<Vec<Vec<u8>>> {
     let before = appended_commands(server).len();

@@ -212,14 +212,12 @@ pub fn assert_is_understood(line: &str, reply: &Reply) {
     assert!(!matches!(reply, Reply::Error(error) if is_invalid(error)), "{line}: {reply:?}");
 }
 
-/// Whether the client with this id is blocked.
 #[track_caller]
 pub fn is_blocked(observer: &mut Client, id: i64) -> bool {
     let list = observer.run(&format!("CLIENT LIST ID {id}"));
     client_field(list.text(), "flags").is_some_and(|flags| flags.contains('b'))
 }
 
-/// One field of a CLIENT LIST line.
 pub fn client_field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let mut fields = line.split_whitespace().filter_map(|field| field.split_once('='));
     fields.find(|(field, _)| *field == name).map(|(_, value)| value)

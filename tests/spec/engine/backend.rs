@@ -2,7 +2,6 @@
 
 use support::Reply;
 
-/// The words of a command.
 pub type Words = Vec<Vec<u8>>;
 
 /// A server with named connections.

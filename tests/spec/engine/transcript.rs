@@ -12,7 +12,6 @@ pub struct Promise {
     pub stage: Stage,
     /// The lock type it is played with, for a promise that every lock type makes.
     pub lock_type: Option<&'static LockType>,
-    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
@@ -85,7 +84,6 @@ pub enum Stage {
     Server,
     /// A separate real server, with these lines of redis.conf.
     Configured(Vec<String>),
-    /// A primary and its replica.
     Replicated,
     /// A real server without the module.
     WithoutModule,
@@ -132,7 +130,6 @@ pub enum Action {
     Follows,
 }
 
-/// A command to be sent.
 #[derive(Debug)]
 pub enum Command {
     /// Words separated by blanks, as in a chapter.
@@ -156,7 +153,6 @@ pub enum End {
     Waits,
 }
 
-/// All promises of a chapter.
 pub fn promises(text: &str) -> Vec<Promise> {
     let lines = joined(text);
     let chapters = lines.split_inclusive(|(_, line)| line == END_OF_PROMISE);
@@ -187,7 +183,6 @@ fn promise(lines: &[(usize, String)], lock_type: Option<&'static LockType>) -> P
 }
 
 const WITH_EVERY_LOCK_TYPE: &str = "with every lock type";
-/// Follows each promise.
 const END_OF_PROMISE: &str = "";
 
 /// The lines without comments, empty lines and the names of docs/ sections. A line that begins with a blank continues

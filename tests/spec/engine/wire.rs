@@ -9,7 +9,6 @@ use crate::transcript::{Action, Command, End, Promise, Stage, Step};
 /// The connection of a `test:` or `until:` line to the first server.
 const TEST: &str = "test";
 
-/// All blocks of the page, in order.
 pub fn blocks(page: &str) -> Vec<Promise> {
     let mut blocks = Vec::new();
     let mut heading = "";

@@ -42,7 +42,6 @@ impl Reply {
         matches!(self, Reply::Null | Reply::NullArray | Reply::NullBulk)
     }
 
-    /// Whether it is this bulk string.
     pub fn is_bulk(&self, text: &str) -> bool {
         matches!(self, Reply::Bulk(bytes) if bytes == text.as_bytes())
     }
@@ -110,7 +109,6 @@ impl Reply {
         }
     }
 
-    /// One field of a map.
     #[track_caller]
     pub fn get(&self, field: &str) -> &Reply {
         self.pairs()

@@ -29,12 +29,10 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next_u64() % end as u64).expect("it is below a usize")
     }
 
-    /// One of the choices.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len())]
     }

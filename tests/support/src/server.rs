@@ -234,7 +234,6 @@ impl Server {
         Info::parse(self.client().cmd(&["INFO", section]).text())
     }
 
-    /// How many clients are currently blocked.
     #[track_caller]
     pub fn blocked_clients(&self) -> i64 {
         self.info("clients").number("blocked_clients")
@@ -439,7 +438,6 @@ impl Server {
         command.spawn().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.display())))
     }
 
-    /// The path of its configuration file.
     pub fn config_file(&self) -> PathBuf {
         self.dir().join("redis.conf")
     }

@@ -266,7 +266,6 @@ pub fn until_stopped(id: i32) {
     until(&format!("process {id} is stopped"), || state(id) == Some('T'));
 }
 
-/// Whether the lock is held.
 pub fn is_held(server: &Server, key: &str) -> bool {
     server.client().cmd(&["EXISTS", key]).int() == 1
 }

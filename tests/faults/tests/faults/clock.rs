@@ -224,7 +224,6 @@ fn wait_until_in_sync(primary: &Server, replica: &Server, _: &Workers) {
     until("the replica has everything", || offset(&mut client) == offset(&mut replica.client()));
 }
 
-/// The replication offset.
 fn offset(client: &mut Client) -> i64 {
     let info = support::Info::parse(client.run("INFO replication").text());
     match info.text("role") {

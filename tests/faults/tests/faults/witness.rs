@@ -12,7 +12,6 @@ pub const LONG: Duration = Duration::from_secs(3_600);
 /// How long a witness waits, in the queue and for a late reply.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The lock of the witnesses.
 pub fn witnessed() -> Lock {
     Lock::new("witnessed", Kind::Mutex)
 }

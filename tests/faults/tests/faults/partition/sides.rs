@@ -70,7 +70,6 @@ mod on_a_network {
     }
 }
 
-/// The side of a client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Near,

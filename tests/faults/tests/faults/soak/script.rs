@@ -21,7 +21,6 @@ pub const ADOPT: [&str; 2] = ["lock.adopt a*,hash:h*", "lock.adopt-wait 600000"]
 const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end return redis.call('DEL', KEYS[1])";
 
-/// The expected reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     /// A new fencing token.
