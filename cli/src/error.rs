@@ -16,19 +16,13 @@ pub enum Error {
     /// An invalid address, number or certificate on the command line.
     Options(String),
     /// The server does not reply, or the connection broke.
-    Connection {
-        server: String,
-        cause: RedisError,
-    },
+    Connection { server: String, cause: RedisError },
     /// Some of the servers could not be queried. The replies of the others have been printed.
     Omitted(Vec<Missing>),
     /// The server does not know the module's commands.
-    NoModule {
-        server: String,
-    },
-    Sentinel {
-        server: String,
-    },
+    NoModule { server: String },
+    /// A Sentinel that was given as a server.
+    Sentinel { server: String },
     /// The server replied with an error: missing permission, or a missing or wrong password.
     NoPermission(String),
     /// The key holds something other than a lock, or a lock of another type: the server's message.
@@ -38,10 +32,7 @@ pub enum Error {
     /// A reply that does not have the documented shape.
     Reply(String),
     /// A file or the terminal.
-    Io {
-        what: String,
-        cause: io::Error,
-    },
+    Io { what: String, cause: io::Error },
 }
 
 /// How a connection failed, if it may be a server of another protocol.
