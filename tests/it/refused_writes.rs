@@ -252,7 +252,7 @@ mod failover {
     }
 }
 
-mod refused_writes {
+mod replicas_and_saves {
     use super::*;
 
     #[test]
