@@ -1,9 +1,9 @@
-"""redislock beside redis-py's lock, python-redis-lock and dogpile.cache, in one run on one server; prints a section in
-markdown.
+"""Compares redislock with redis-py's lock, python-redis-lock and dogpile.cache in one run on one server; prints a
+section of Markdown.
 
     clients/python/bench [--quick]
 
-Contenders are processes: threads of one interpreter would measure who gets its lock (the GIL).
+Contenders are processes: with threads, the GIL would decide who gets the lock.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from servers import Server  # noqa: E402
 
 CONTENDERS = 48
-# Of one value: so many processes, each with so many threads.
+# The callers of one value: this many processes, each with this many threads.
 STAMPEDE = (10, 100)
 MAKING_S = 0.1
 LEASE_S = 30
@@ -40,7 +40,7 @@ RAW = "execute_command, LOCK.ACQUIRE and LOCK.RELEASE"
 
 
 class Raw:
-    """The same two commands with nothing around them: what a client cannot be faster than."""
+    """The same two commands with nothing around them: the lower bound for a client."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -71,7 +71,7 @@ ASYNCIO: Dict[str, Callable[[Any], Any]] = {
     "redis.asyncio.lock.Lock": lambda client: redis.asyncio.lock.Lock(client, "k", timeout=LEASE_S),
     f"asyncio: {RAW}": Raw,
 }
-# What locks, increments and unlocks: no other command comes between.
+# Locks, increments and unlocks, with no other command in between.
 SCRIPT = """
 if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 30000) then return nil end
 local n = redis.call('INCR', KEYS[2])
@@ -117,7 +117,7 @@ CONTENDED: Dict[str, Callable[[Any], Any]] = {
 
 
 def made(client: Any) -> bytes:
-    """Make the value, and count how often that was done."""
+    """Make the value and count the calls."""
     client.incr("made")
     time.sleep(MAKING_S)
     return b"value"
@@ -165,7 +165,7 @@ CALLERS: Dict[str, Callable[[Any], Callable[[], Any]]] = {
 
 
 class Stampede(NamedTuple):
-    """Of all callers together."""
+    """The figures of all callers together."""
 
     made: float
     commands: float
@@ -184,7 +184,7 @@ class Sample(NamedTuple):
 
 
 class Measured:
-    """What the server did between start and end."""
+    """The commands of the server between start and end."""
 
     def __init__(self, server: Server) -> None:
         self._admin = server.admin
@@ -207,7 +207,7 @@ class Measured:
 
 
 def pairs(server: Server, seconds: float, rounds: int) -> Dict[str, List[Sample]]:
-    """One client takes and releases a free lock. The locks take turns, so that the machine's moods meet them all."""
+    """One client takes and releases a free lock. The locks take turns, so that the machine's speed affects all."""
     client = redis.Redis(port=server.port)
     locks = {name: make(client) for name, make in SYNC.items()}
     samples: Dict[str, List[Sample]] = {name: [] for name in locks}
@@ -294,7 +294,7 @@ def hand_offs(server: Server, name: str, seconds: float) -> Sample:
     context = multiprocessing.get_context("fork")
     ready, stop = context.Barrier(CONTENDERS + 1), context.Event()
     counts = context.Array("q", CONTENDERS, lock=False)
-    # Written only by who holds the lock: the last holder, and how often it was another than the one before.
+    # Written only by the holder of the lock: the last holder, and how often it changed.
     holder = context.Array("q", 2, lock=False)
     args = (name, server.port, ready, stop, counts, holder)
     processes = [context.Process(target=contend, args=(number, *args), daemon=True) for number in range(CONTENDERS)]
@@ -326,7 +326,7 @@ def contend(number: int, name: str, port: int, ready: Any, stop: Any, counts: An
 
 
 def stampede(server: Server, name: str) -> Stampede:
-    """A thousand callers want one value that is not there; each of them has a connection already."""
+    """A thousand callers request one missing value; each of them has a connection already."""
     server.admin.flushall()
     context = multiprocessing.get_context("fork")
     processes, threads = STAMPEDE

@@ -1,6 +1,7 @@
-"""One leader at a time, for as long as its process lives: asyncio, bound to a connection.
+"""One leader at a time, as long as its process lives: asyncio, with a session.
 
-A loss, and a refusal (LOCK.CANCEL, a full queue, a full memory), end no process: it queues again after a pause.
+Neither a loss nor a refusal (LOCK.CANCEL, a full queue, no memory left) ends the process: it queues again after a
+pause.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A worker that ends cleanly on SIGTERM: it leaves the queue, or ends its step and gives the lock back."""
+"""A worker that ends cleanly on SIGTERM: it leaves the queue, or finishes its step and releases the lock."""
 
 import signal
 import subprocess
@@ -23,6 +23,6 @@ while not stopping.is_set():
     with redislock.Lock(client, "worker", timeout=30, auto_renew=True) as lock:
         working.set()
         while not stopping.is_set() and not lock.lost:
-            # A session of its own: a signal of the terminal or of the service does not end the step.
+            # A process session of its own: a signal of the terminal or of the service does not end the step.
             subprocess.run(["./step"], check=True, start_new_session=True)
     working.clear()

@@ -1,4 +1,4 @@
-"""A worker that ends cleanly on SIGTERM: its task is cancelled, leaves the queue or its step, and frees the lock."""
+"""A worker that ends cleanly on SIGTERM: its task is cancelled, leaves the queue or its step, and releases the lock."""
 
 import asyncio
 import contextlib

@@ -1,5 +1,5 @@
-"""A common interface to both clients, so that each test is written once. An actor is one line of execution: a thread
-for the sync client, a task for asyncio."""
+"""A common interface to both clients, so that each test is written once. An actor is a thread
+for the sync client and a task for asyncio."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Runs redis-py's own tests of its lock, from its source distribution, against redislock.Lock; and as they are, with
+"""Runs redis-py's own tests of its lock, from its source distribution, against redislock.Lock; and unchanged, with
 redis-py's own lock, on a server that adopts every key.
 
     python tests/redis_py_lock.py DIRECTORY_OF_THE_SOURCE_DISTRIBUTION [adopted]
 
-The files of the tests are redis-py's and not changed: this is a pytest plugin that puts our class where they look for
-redis-py's. On the adopting server no plugin is loaded, and nothing is skipped: there is no difference to list.
+redis-py's test files are not changed: this is a pytest plugin that replaces redis-py's class with ours. On the adopting
+server no plugin is loaded and no test is skipped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Real servers for the tests: single ones, with replicas, a cluster, a sentinel; and a proxy that loses replies."""
+"""Real servers for the tests: single, with replicas, as a cluster, with Sentinel; and a proxy that loses replies."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def eventually(state: Callable[[], Any], what: str = "") -> Any:
 
 
 class Server:
-    """A redis-server of its own port and directory."""
+    """A redis-server with its own port and directory."""
 
     def __init__(self, *options: str, module: bool = True, port: Optional[int] = None, sentinel: bool = False) -> None:
         self.dir = tempfile.mkdtemp(prefix="redislock-")
@@ -96,7 +96,7 @@ class Server:
         return Path(self.dir, "log").read_text()
 
     def _answers(self) -> bool:
-        """This server answers, not another one on the same port."""
+        """True if this server answers, and not another one on the same port."""
         assert self.process.poll() is None, self._log_text()
         try:
             info: Any = self.admin.info("server")
@@ -112,7 +112,7 @@ class Server:
         return [fields(waiter)["owner"] for waiter in self.ask("LOCK.WAITERS", key, "COUNT", 0)]
 
     def release_before_two(self, key: str, owner: str) -> bool:
-        """Releases the lock in a moment in which two requests wait: between two slices a request is passed over."""
+        """Releases the lock while two requests wait: a waiter that is between two requests is skipped."""
         script = (
             "return #redis.call('LOCK.WAITERS', KEYS[1], 'COUNT', 0) == 2"
             " and redis.call('LOCK.RELEASE', KEYS[1], ARGV[1]) or 0"
@@ -128,7 +128,7 @@ class Server:
         return [] if found is None else [fields(holder) for holder in found["holders"]]
 
     def calls(self, command: str) -> int:
-        """How often a command has run."""
+        """The number of calls of a command."""
         stats: Any = self.admin.info("commandstats")
         return int(stats.get(f"cmdstat_{command}", {}).get("calls", 0))
 
@@ -148,10 +148,10 @@ def fields(flat: List[Any]) -> Any:
 
 
 class Node(Server):
-    """Only in a cluster; it also answers about a slot that it only imports."""
+    """A node of a cluster; it also answers for a slot that it is still importing."""
 
     def __init__(self) -> None:
-        # A node that gives its last slot away stays a primary.
+        # A node that loses its last slot remains a primary.
         options = ("--cluster-node-timeout", "60000", "--cluster-allow-replica-migration", "no")
         super().__init__("--cluster-enabled", "yes", *options)
 
@@ -213,7 +213,7 @@ class Proxy:
         self._hold: Optional[bytes] = None
         self._delay: Optional[bytes] = None
         self._split: Optional[bytes] = None
-        # The bytes that came at once, of requests with LOCK.EXEC.
+        # The bytes that arrived together, of requests with LOCK.EXEC.
         self.packets: List[bytes] = []
         self.replies: List[bytes] = []
         self._delayed = asyncio.Event()
@@ -256,11 +256,11 @@ class Proxy:
         self._delayed.set()
 
     def silence(self) -> None:
-        """From here on the network is silent: no data passes, no connection ends, and new ones are accepted."""
+        """Silences the network: from now on no data passes, no connection ends, and new ones are accepted."""
         self._passes.clear()
 
     def speak(self) -> None:
-        """Delivers the held-back data, as a network does that retransmits its packets."""
+        """Ends the silence and delivers the held-back data, like a network that retransmits its packets."""
         self._passes.set()
 
     def disconnect(self) -> None:

@@ -15,7 +15,7 @@ from servers import ROOT, Server, until
 
 HERE = ROOT / "examples/predecessors"
 KEY = "lock:tickets"
-# The counter is no lock with a token, but a number: it stays a string.
+# The counter is not a lock with a token but a number: it stays a string.
 PROGRAMS = [
     ("set_nx_lua", "lock:*", True),
     ("setnx_expire_watch", "lock:*", True),
@@ -32,7 +32,7 @@ def adopting() -> Iterator[Server]:
     server.stop()
 
 
-# One after another: each sale is as many processes as there may be cores.
+# One after another: a sale alone may occupy every core.
 @pytest.mark.xdist_group("sale")
 @pytest.mark.parametrize("program, patterns, is_native", PROGRAMS)
 def test_a_predecessor_sells_ten_tickets_as_it_is(
@@ -69,7 +69,7 @@ def test_redis_pys_lock_is_native_and_hands_over_to_a_waiter(adopting: Server) -
     assert granted[0][0] == b"native"
     assert not client.lock(KEY, timeout=60).acquire(blocking=False)
     assert adopting.ask("LOCK.RELEASE", KEY, "native") == 1
-    # A late release is told so, by redis-py itself.
+    # redis-py itself reports that the release is too late.
     assert lock.acquire(blocking=False)
     adopting.ask("LOCK.BREAK", KEY)
     with pytest.raises(redis.exceptions.LockNotOwnedError):

@@ -36,7 +36,7 @@ async def test_a_time_that_the_server_refuses_is_refused_before_the_work(api: An
             with pytest.raises(LockError, match="rejected at_least.*max-lease"):
                 await api.actor().do(lock.acquire, blocking_timeout=20)
         assert not server.admin.keys()
-        # Up to it, all is well; and a key that is no lock is the acquire's own error.
+        # Up to the limit it is accepted; a key that is not a lock is an error of the acquire itself.
         lock, actor = api.locks.Lock(client, "k", timeout=30, at_least=60), api.actor()
         assert await actor.do(lock.acquire)
         await actor.do(lock.release)
@@ -83,7 +83,7 @@ async def test_with_leaves_the_lock_held_however_it_is_left(api: Any, server: Se
     assert lock.grant is None and 0 < server.holders("k")[0]["ttl"] <= 30_000
 
 
-async def test_of_a_reentrant_lock_only_the_last_release_keeps_it(api: Any, server: Server) -> None:
+async def test_only_the_last_release_of_a_reentrant_lock_keeps_it(api: Any, server: Server) -> None:
     client, actor, rival = api.client(server.port), api.actor(), api.actor()
     lock = api.locks.RLock(client, "r", timeout=60, at_least=30)
     for _ in range(2):
@@ -92,12 +92,12 @@ async def test_of_a_reentrant_lock_only_the_last_release_keeps_it(api: Any, serv
     assert server.holders("r")[0]["holds"] == 1 and server.calls("rlock.renew") == 0
     await actor.do(lock.release)
     assert server.calls("rlock.renew") == 1 and server.holders("r")[0]["ttl"] <= 30_000
-    # The last holder is kept out too.
+    # The last holder is excluded too.
     for each in (actor, rival):
         assert not await each.do(lock.acquire, blocking=False)
 
 
-async def test_of_a_read_write_lock_the_last_release_of_both_modes_keeps_it(api: Any, server: Server) -> None:
+async def test_the_last_release_of_both_modes_of_a_read_write_lock_keeps_it(api: Any, server: Server) -> None:
     client, actor = api.client(server.port), api.actor()
     lock = api.locks.RWLock(client, "rw", timeout=60, at_least=30)
     assert await actor.do(lock.write().acquire) and await actor.do(lock.read().acquire)
@@ -108,7 +108,7 @@ async def test_of_a_read_write_lock_the_last_release_of_both_modes_keeps_it(api:
     assert server.calls("rwlock.renew") == 1 and server.holders("rw")[0]["ttl"] <= 30_000
 
 
-async def test_of_a_semaphore_the_permits_of_the_last_release_stay_out(api: Any, server: Server) -> None:
+async def test_the_permits_of_the_last_release_of_a_semaphore_stay_taken(api: Any, server: Server) -> None:
     client, actor = api.client(server.port), api.actor()
     semaphore = api.locks.Semaphore(client, "s", 3, timeout=60, permits=3, at_least=30)
     assert await actor.do(semaphore.acquire)
@@ -128,7 +128,7 @@ async def test_several_locks_stay_held_together(api: Any, server: Server) -> Non
 
 
 @pytest.mark.parametrize("cut", [False, True], ids=["answered", "a reply is lost"])
-async def test_of_several_locks_the_loss_of_one_is_told_and_frees_the_others(
+async def test_the_loss_of_one_of_several_locks_is_reported_and_frees_the_others(
     api: Any, server: Server, cut: bool
 ) -> None:
     async with Proxy(server.port) as proxy:
@@ -151,7 +151,7 @@ async def test_a_hold_that_is_known_to_be_lost_fails_though_the_server_keeps_it(
     assert await actor.do(lock.wait_lost, 30)
     with pytest.raises(LockNotOwnedError):
         await actor.do(lock.release)
-    # With that of the acquire.
+    # Including the one of the acquire.
     assert server.calls("lock.renew") == 2 and 0 < server.holders("k")[0]["ttl"] <= 60_000
 
 
@@ -163,7 +163,7 @@ async def test_a_renewal_under_way_does_not_overwrite_the_release(api: Any, serv
         proxy.delay_request(b"LOCK.RENEW")
         await eventually(lambda: proxy.delays, "a renewal")
         releasing = actor.start(lock.release)
-        # Without the wait for the renewal the release would be done by now.
+        # If it did not wait for the renewal, the release would be finished by now.
         await asyncio.wait([releasing], timeout=0.3)
         proxy.deliver()
         await releasing
@@ -225,7 +225,7 @@ async def test_on_lost_may_release_it(api: Any, server: Server, local: bool) -> 
         await eventually(lambda: background(api) == 0, "no thread or task left")
 
 
-async def test_a_lost_reply_is_asked_for_again(api: Any, server: Server) -> None:
+async def test_a_release_is_repeated_after_a_lost_reply(api: Any, server: Server) -> None:
     async with Proxy(server.port) as proxy:
         client, actor = api.client(proxy.port), api.actor()
         lock = api.locks.Lock(client, "k", timeout=60, at_least=30)
@@ -241,7 +241,7 @@ def test_a_release_that_is_sent_again_late_is_a_release() -> None:
     assert Release(Mutex("k"), b"t", 0, kept_until=clock()).command()[0] == ("LOCK.RELEASE", "k", b"t")
 
 
-async def test_a_release_that_is_cancelled_keeps_the_lock_all_the_same(server: Server) -> None:
+async def test_a_cancelled_release_still_keeps_the_lock(server: Server) -> None:
     api = AsyncioApi()
     try:
         async with Proxy(server.port) as proxy:
@@ -289,11 +289,11 @@ async def test_the_owner_itself_waits_for_the_rest(api: Any, server: Server) -> 
         await actor.do(lock.release)
 
 
-async def test_a_release_after_the_lease_ended_is_told_though_the_time_is_not_over(api: Any, server: Server) -> None:
+async def test_a_release_after_the_lease_reports_the_loss_even_within_at_least(api: Any, server: Server) -> None:
     client, actor, rival = api.client(server.port), api.actor(), api.actor()
     lock, other = (api.locks.Lock(client, "k", timeout=timeout, at_least=60) for timeout in (0.2, 60))
     assert await actor.do(lock.acquire)
-    # The lease has ended, as after the death of its holder: it does not last for at_least.
+    # The lease has expired, as if its holder had died: then it does not last for at_least.
     assert await rival.do(other.acquire)
     with pytest.raises(LockNotOwnedError):
         await actor.do(lock.release)

@@ -1,4 +1,4 @@
-"""When the body of `with` raises, its exception stays, whatever the release does, and its caller goes on soon."""
+"""When the body of `with` raises, its exception propagates, whatever the release does, without a long delay."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OPTIONS = {"plain": {}, "session": {"session": True}, "auto_renew": {"auto_renew
 
 
 async def raising(api: Any, lock: Any, inside: Callable[[], Any], error: BaseException) -> float:
-    """Raises the error under the lock, and expects that very object; the seconds that the end of `with` took."""
+    """Raises the error under the lock and expects exactly that object; returns how many seconds leaving `with` took."""
     began = 0.0
 
     def ends() -> None:
@@ -92,7 +92,7 @@ async def test_the_error_stays_when_the_server_is_gone(api: Any, option: str) ->
         lock = api.locks.Lock(api.client(server.port), "k", timeout=3, **OPTIONS[option])
         error = SystemExit(3)
         assert await raising(api, lock, server.process.kill, error) < KEPT_S
-        # Until the lease is over.
+        # Until the lease expires.
         await eventually(lambda: background(api) == 0, "no thread or task left")
     finally:
         server.stop()
@@ -148,7 +148,7 @@ async def test_a_task_group_gets_no_further_error(server: Server) -> None:
         await api.end()
 
 
-async def test_a_loss_under_an_error_is_told(api: Any, server: Server, caplog: Any) -> None:
+async def test_a_loss_under_an_error_is_reported(api: Any, server: Server, caplog: Any) -> None:
     told: Any = []
     lock = api.locks.Lock(api.client(server.port), "k", timeout=60, on_lost=told.append)
     with caplog.at_level(logging.WARNING, "redislock"):
@@ -157,7 +157,7 @@ async def test_a_loss_under_an_error_is_told(api: Any, server: Server, caplog: A
     assert "lost before it was released" in caplog.text and len(told) == 1 and told[0].fence > 0
 
 
-async def test_a_loss_by_the_local_clock_is_told_under_an_error(api: Any, server: Server, caplog: Any) -> None:
+async def test_a_loss_by_the_local_clock_is_reported_under_an_error(api: Any, server: Server, caplog: Any) -> None:
     lock = api.locks.Lock(api.client(server.port), "k", timeout=0.4)
 
     def outlives_its_lease() -> None:
@@ -181,7 +181,7 @@ async def test_an_inner_hold_that_ends_by_an_error_leaves_the_outer_one(api: Any
 
 
 @pytest.mark.parametrize("family", ["reentrant", "read", "semaphore"])
-async def test_an_inner_release_that_comes_after_the_outer_one_tells_of_no_loss(
+async def test_an_inner_release_after_the_outer_one_reports_no_loss(
     api: Any, server: Server, family: str, caplog: Any
 ) -> None:
     told: Any = []
@@ -189,7 +189,7 @@ async def test_an_inner_release_that_comes_after_the_outer_one_tells_of_no_loss(
         options = {"thread_local": False, "on_lost": told.append}
         lock, actor = FAMILIES[family](api.locks, api.client(proxy.port), **options), api.actor()
         assert await actor.do(lock.acquire)
-        # The inner one gives up waiting for it.
+        # The inner one stops waiting for it.
         await raising(api, lock, lambda: proxy.delay_request(b".RELEASE"), Boom())
         with caplog.at_level(logging.WARNING, "redislock"):
             await actor.do(lock.release)
@@ -199,7 +199,7 @@ async def test_an_inner_release_that_comes_after_the_outer_one_tells_of_no_loss(
     assert not told and "lost" not in caplog.text
 
 
-async def test_of_several_keys_all_are_free_though_one_became_something_else(api: Any, server: Server) -> None:
+async def test_all_of_several_keys_are_free_even_if_one_became_something_else(api: Any, server: Server) -> None:
     lock = FAMILIES["multi"](api.locks, api.client(server.port))
     await raising(api, lock, lambda: server.ask("SET", "l", "a string"), Boom())
     await eventually(lambda: server.info("k") is None, "the release of the other key")
@@ -248,7 +248,7 @@ async def discarded_when_it_waits_for(held: Any, coroutine: Any) -> None:
         try:
             await asyncio.wait([waits])
         except asyncio.CancelledError as timed_out:
-            # By asyncio.timeout in the coroutine, with which redis-py 5.0 looks at a connection of the pool.
+            # By asyncio.timeout in the coroutine with which redis-py 5.0 checks a connection of the pool.
             waits = coroutine.throw(timed_out)
         else:
             waits = coroutine.send(None)
@@ -315,7 +315,7 @@ print(next(left), flush=True)
 
 
 def test_a_generator_that_the_end_of_the_interpreter_closes_does_not_keep_it(server: Server) -> None:
-    """The interpreter is half gone then: its lock is released if that is still possible."""
+    """The interpreter is partly shut down then: the lock is released if that is still possible."""
     words = [sys.executable, "-c", AT_EXIT, str(server.port)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

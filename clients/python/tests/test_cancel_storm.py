@@ -1,6 +1,6 @@
 """Cancellations within 1.5 ms of the beginning of a call, for each way to take a lock, leave no lock.
 
-STORM_CALLS=1000 makes the storm of a release.
+STORM_CALLS=1000 is the number for a release of this project.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ async def test_no_cancellation_leaves_a_lock(server: Server, way: str) -> None:
     try:
         client = api.client(server.port)
         outcomes = {"cancelled": 0, "done": 0}
-        # It follows the length of a call: about half of the cancellations come in time.
+        # Adapts to the duration of a call, so that about half of the cancellations arrive in time.
         longest_s = LONGEST_S
-        # They live on: what they hold is not dropped with them.
+        # Keeps them alive: dropping them would release what they hold.
         locks = []
         for number in range(CANCELS):
             if "wait" in way:
-                # Released in the middle of it.
+                # Another owner's lock, which is released in the middle of the call.
                 server.ask("LOCK.ACQUIRE", "storm", "another", "PX", 60_000)
                 releasing = asyncio.ensure_future(client.execute_command("LOCK.RELEASE", "storm", "another"))
             lock = made(client, way)
@@ -86,7 +86,7 @@ async def test_no_cancellation_leaves_a_lock(server: Server, way: str) -> None:
             else:
                 calling = lock.acquire()
             task = asyncio.ensure_future(calling)
-            # A task that is cancelled before its first step has not begun to release.
+            # A task that is cancelled before its first step has not started the release.
             await asyncio.sleep(0)
             ends = time.monotonic() + chosen.uniform(0, longest_s)
             while time.monotonic() < ends:
@@ -113,7 +113,7 @@ async def test_no_cancellation_leaves_a_lock(server: Server, way: str) -> None:
         assert not server.admin.keys() and not server.waiters("storm")
         if "shared" not in way:
             assert not client.connection_pool._in_use_connections
-        # And the connections give the replies of what is asked.
+        # And each connection returns the replies to its own requests.
         for number in range(50):
             assert await client.execute_command("ECHO", str(number)) == str(number).encode()
     finally:

@@ -1,5 +1,5 @@
-"""Where the server cannot be asked, the error at the end of the wait says why, a warning says it at once, and what will
-not change is not waited for."""
+"""If the server cannot be reached, a warning says why immediately, and so does the error at the end of the wait. A
+cause that will not go away ends the wait."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redis.exceptions import AuthenticationError, LockError, ReadOnlyError, Redi
 from servers import Cluster, Server, eventually, free_port
 
 WAIT_S = 1.0
-# After the end of its time an acquire may take two seconds more; and what a busy machine takes.
+# An acquire may take two seconds longer than its time limit, and an allowance for a busy machine.
 LATE_S = 2.0 + 2.0
 
 
@@ -23,7 +23,7 @@ def warnings(caplog: Any) -> List[str]:
 
 
 def ways(api: Any, client: Any) -> Any:
-    """Each way to ask, by name."""
+    """Each way to acquire, by name."""
 
     def lock(way: str, **options: Any) -> Any:
         return api.locks.Lock(client, f"{{k}}{way}", timeout=30, **options)
@@ -52,15 +52,15 @@ def replica(shared_server: Server) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("what", ["closed port", "TLS", "replica", "unknown host"])
-async def test_the_error_at_the_end_of_the_time_names_the_cause(
+async def test_the_error_at_the_end_of_the_wait_names_the_cause(
     api: Any, server: Server, replica: Server, caplog: Any, what: str
 ) -> None:
     port, options, words = {
         "closed port": (free_port(), {}, "refused|Connect call failed|Error 111"),
-        # The server waits for the rest of what is no command.
+        # The server waits for the rest of what is not a command.
         "TLS": (server.port, {"ssl": True}, "[Tt]imeout|[Nn]ot connected|SSL|handshake|[Cc]losed"),
         "replica": (replica.port, {}, "read only replica"),
-        # Where the search takes too long, the library names the connection alone.
+        # If the lookup takes too long, the library only names the connection.
         "unknown host": (6379, {"host": "no-such-host.invalid"}, "no-such-host.invalid|Timeout connecting"),
     }[what]
     if what == "replica":
@@ -70,20 +70,20 @@ async def test_the_error_at_the_end_of_the_time_names_the_cause(
         began = time.monotonic()
         with pytest.raises(RedisError, match=words) as refused:
             await actor.do(ask, blocking_timeout=WAIT_S)
-        # The search for a name has the limit of the system.
+        # The lookup of a host name has the system's timeout.
         late_s = LATE_S if what != "unknown host" else 30.0
         assert WAIT_S <= time.monotonic() - began < WAIT_S + late_s, name
         assert what == "replica" or refused.value.__cause__ is not None or name == "shared", name
         assert what != "replica" or isinstance(refused.value, ReadOnlyError)
         said = [each for each in warnings(caplog) if each.startswith(f"{{k}}{name}:")]
-        # A handshake that gets no reply, and a search for a name that takes long, are one attempt: nothing is repeated.
+        # A handshake without a reply and a slow lookup of a host name are one attempt: nothing is repeated.
         assert len(said) == 1 or (what in ("TLS", "unknown host") and not said), (name, said)
         assert all("retrying" in each for each in said)
 
     await all_ways(api, api.client(port, **options), fails)
 
 
-async def test_a_wait_without_an_end_warns_once(api: Any, caplog: Any) -> None:
+async def test_a_wait_without_a_limit_warns_once(api: Any, caplog: Any) -> None:
     port, actor = free_port(), api.actor()
     acquiring = actor.start(api.locks.Lock(api.client(port), "k", timeout=30).acquire)
     await eventually(lambda: warnings(caplog), "a warning")
@@ -101,7 +101,7 @@ async def refused_at_once(api: Any, client: Any, words: str) -> None:
         with pytest.raises(RedisError, match=words) as refused:
             await actor.do(ask, blocking_timeout=60)
         assert refused.value.__cause__ is not refused.value
-        # redis-py itself tries a wrong password again for three seconds.
+        # redis-py itself retries a wrong password for three seconds.
         assert time.monotonic() - began < 2.0, name
 
     await all_ways(api, client, fails)
@@ -137,7 +137,7 @@ async def test_sentinels_that_refuse_the_user_are_not_waited_for(api: Any) -> No
 
 
 async def test_a_cluster_that_refuses_the_user_is_not_waited_for() -> None:
-    # The client for threads asks the nodes where it is made.
+    # The sync client queries the nodes when it is created.
     api, cluster = AsyncioApi(), Cluster()
     try:
         port = cluster.nodes[0].port
@@ -154,7 +154,7 @@ async def test_a_cluster_that_refuses_the_user_is_not_waited_for() -> None:
         cluster.stop()
 
 
-async def test_a_client_of_one_server_is_told_of_the_cluster(api: Any) -> None:
+async def test_a_single_server_client_reports_that_it_met_a_cluster(api: Any) -> None:
     cluster = Cluster()
     try:
 
@@ -166,7 +166,7 @@ async def test_a_client_of_one_server_is_told_of_the_cluster(api: Any) -> None:
 
         for node in cluster.nodes:
             for name, ask in ways(api, api.client(node.port)).items():
-                # Where it is the node of the key, only the channel of the messages is another one's.
+                # If it is the node of the key, only the channel of the messages belongs to another node.
                 if node is cluster.nodes[1] or name == "shared":
                     await fails(name, api.actor(), ask)
     finally:

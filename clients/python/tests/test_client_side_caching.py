@@ -1,4 +1,4 @@
-"""Locks over a client that caches replies (RESP3, CLIENT TRACKING): the cache answers none of their commands."""
+"""Locks with a client that caches replies (RESP3, CLIENT TRACKING): the cache answers none of their commands."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def test_locked_asks_the_server_each_time(client: Any, server: Server) -> None:
         assert not lock.locked()
     # The cache is the client's own, and is not touched.
     assert client.get_cache().size == 1 and client.get("cached") == b"1"
-    # An invalidation that waits before a reply is not taken for it.
+    # An invalidation that arrives before a reply is not mistaken for it.
     server.ask("SET", "cached", "2")
     assert not locks[0].locked()
     until(lambda: client.get("cached") == b"2", "the invalidation")
 
 
-def test_a_key_of_another_type_is_told(client: Any, server: Server) -> None:
+def test_a_key_of_another_type_is_reported(client: Any, server: Server) -> None:
     server.ask("SET", "k", "a string")
     with pytest.raises(redislock.WrongTypeError, match="is a string"):
         redislock.Lock(client, "k", timeout=60).acquire(blocking=False)

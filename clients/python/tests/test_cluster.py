@@ -1,4 +1,4 @@
-"""A slot on its way from one node to another (MIGRATING, IMPORTING): where each request is sent, with ASKING."""
+"""A slot that moves from one node to another (MIGRATING, IMPORTING): where each request is sent, with ASKING."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from redis.exceptions import AskError, TryAgainError
 from servers import Cluster, Server, eventually, until
 
-# One cluster for all.
+# One cluster for all tests.
 pytestmark = pytest.mark.xdist_group("cluster")
 
 
@@ -37,7 +37,7 @@ class Migration:
         self._cluster.end_move(self._slot, self.source, self.target)
 
     def undo(self) -> None:
-        """The target has no slots again."""
+        """Moves the slots back: the target has none again."""
         for node in (self.source, self.target):
             node.admin.flushall()
             node.admin.config_resetstat()
@@ -127,7 +127,7 @@ async def test_a_session_keeps_its_connection_to_the_new_node(api: Any, migratio
     assert target.info(key) is None and not told
 
 
-async def test_too_few_replicas_of_the_new_node_give_the_lock_back(api: Any, migration: Migration) -> None:
+async def test_too_few_replicas_of_the_new_node_release_the_lock(api: Any, migration: Migration) -> None:
     source, target, key = migration.source, migration.target, migration.key
     client, actor = api.closes(api.cluster(host="127.0.0.1", port=source.port)), api.actor()
     migration.begin()
@@ -144,7 +144,7 @@ async def test_several_locks_wait_until_all_have_moved(api: Any, migration: Migr
     one, both = api.locks.Lock(client, names[0], timeout=60), api.locks.MultiLock(client, names)
     assert await actor.do(one.acquire)
     migration.begin()
-    # One key is at the source, the other nowhere: -TRYAGAIN, until the slot has moved.
+    # One key is at the source and the other does not exist: -TRYAGAIN until the slot has moved.
     waiting = rival.start(both.acquire)
     await eventually(lambda: refused(source, "mlock.acquire") > 2, "refusals")
     assert not waiting.done() and not target.info(names[1])
@@ -186,7 +186,7 @@ async def test_a_command_that_no_node_runs_while_its_slot_moves_did_not_run(
     holder = api.actor()
     assert await holder.do(held.acquire) and await holder.do(brief.acquire)
     migration.begin()
-    # One lock is at the node that gives the slot away, others are free; the counter exists nowhere.
+    # One lock is at the node that loses the slot, others are free; the counter does not exist.
     monkeypatch.setattr("redislock._protocol.RELEASE_S", 1.5)
 
     async def says_so(call: Any, actor: Any, **options: Any) -> None:
@@ -205,7 +205,7 @@ async def test_a_command_that_no_node_runs_while_its_slot_moves_did_not_run(
     assert await holder.do(brief.extend, 1, replace_ttl=True)
     with pytest.raises(api.locks.LockNotOwnedError):
         await holder.do(brief.exec, "INCR", counter)
-    # And it runs when the slot has arrived.
+    # It runs when the slot has arrived.
     monkeypatch.undo()
     before = redirections(source) + redirections(target)
     lock = api.locks.Lock(client, key, timeout=60)
@@ -219,12 +219,12 @@ async def test_a_command_that_no_node_runs_while_its_slot_moves_did_not_run(
 
 
 def redirections(server: Server) -> int:
-    """How often the node has sent a request elsewhere."""
+    """How often the node has redirected a request."""
     stats: Any = server.admin.info("errorstats")
     return sum(int(stats.get(f"errorstat_{name}", {}).get("count", 0)) for name in ("ASK", "TRYAGAIN"))
 
 
 def refused(server: Server, command: str) -> int:
-    """Sent by the server, or by the module itself: versions differ."""
+    """The calls that the server or the module itself refused: versions differ."""
     stats: Any = server.admin.info("commandstats").get(f"cmdstat_{command}", {})
     return int(stats.get("rejected_calls", 0)) + int(stats.get("failed_calls", 0))

@@ -129,7 +129,7 @@ async def test_lost_reply_of_release(api: Any, server: Server) -> None:
             await actor.do(reentrant.release)
             assert [holder["holds"] for holder in server.holders("r")] == ([left] if left else [])
         assert proxy.cuts == 4
-        # A lock that was lost before is no success, even if more replies are lost.
+        # Releasing a lock that was lost before never succeeds, even if more replies are lost.
         await actor.do(lock.acquire)
         server.ask("LOCK.BREAK", "k")
         with pytest.raises(LockNotOwnedError):
@@ -221,7 +221,7 @@ async def test_cancellation_leaves_nothing(api: Any, server: Server) -> None:
                 else:
                     await eventually(lambda: server.waiters("k"), "a waiter")
                 await waiting.interrupt()
-                # Withdrawn by the client: its process lives on.
+                # Withdrawn by the client: its process goes on.
                 await eventually(lambda: not server.waiters("k"), "an empty queue")
                 if granted:
                     await eventually(lambda: not server.holders("k"), "a free lock")
@@ -285,7 +285,7 @@ async def start_waiting(api: Any, port: int) -> Any:
 
 
 def background(api: Any) -> int:
-    """Threads or tasks of the client that keep locks."""
+    """The client's threads or tasks that keep locks alive."""
     if api.name == "sync":
         return sum(thread.name.startswith("redislock") for thread in threading.enumerate())
     from redislock.asyncio import _driver
@@ -332,7 +332,7 @@ async def test_loss_is_told(api: Any, server: Server) -> None:
     await eventually(lambda: server.info("k") is None, "the lease's end")
     with pytest.raises(LockNotOwnedError):
         await actor.do(lock.release)
-    # The server's clock is behind, as it were: its answer to the release is 1, which is no success.
+    # As if the server's clock were behind: its reply to the release is 1, which is not a success.
     await actor.do(lock.acquire)
     assert server.ask("PEXPIRE", "k", 60_000) == 1
     assert await actor.do(lock.wait_lost, 30) and server.info("k") is not None
@@ -461,7 +461,7 @@ async def test_replicas_confirm_the_grant_and_not_another_connection(api: Any) -
         try:
             waiting = actor.start(lock.acquire)
             await eventually(lambda: primary.calls("wait"), "a wait that has to be cut")
-            # A connection of this pool has sent nothing, not even a HELLO, so that WAIT on it waits for nothing.
+            # A connection of this pool has sent nothing, not even HELLO, so that WAIT on it returns immediately.
             silent = {"protocol": 2, "lib_name": None, "lib_version": None, "driver_info": None}
             known = inspect.signature(api.redis).parameters
             other = api.client(primary.port, socket_timeout=1, **{k: v for k, v in silent.items() if k in known})
@@ -533,7 +533,7 @@ async def test_no_polling(api: Any, server: Server) -> None:
     await eventually(lambda: len(server.waiters("k")) == 100, "a hundred waiters")
     began, asked = time.monotonic(), server.calls("lock.acquire")
     await asyncio.sleep(1)
-    # A slice is 5 s: each waiter may have resent its request once in that time, and not more often.
+    # A request of a wait lasts 5 s: each waiter may have repeated it once in that time, not more often.
     assert server.calls("lock.acquire") - asked <= 100 * (1 + (time.monotonic() - began) // 5)
     server.ask("LOCK.BREAK", "k")
 
@@ -556,7 +556,7 @@ async def test_at_least(api: Any, server: Server) -> None:
         assert (at_least - 1) * 1000 - 500 < server.admin.pttl("k") <= at_least * 1000
         assert await actor.do(lock.locked) and not await actor.do(lock.owned)
         assert await actor.do(lambda: lock.grant is None and not lock.lost)
-        # A time that is longer than the lease is shown to the server before.
+        # A time longer than the lease is sent to the server in advance.
         renewals += 1 if at_least < timeout else 2
         assert server.calls("lock.renew") == renewals and server.calls("lock.release") == 0
         other = api.locks.Lock(client, "k", timeout=60)
@@ -574,7 +574,7 @@ async def test_at_least(api: Any, server: Server) -> None:
     await asyncio.sleep(0.1)
     await actor.do(lock.release)
     assert server.info("k") is None and server.calls("lock.release") == 1
-    # So does a release after failed work.
+    # A release after failed work frees it too.
     lock = api.locks.Lock(client, "k", timeout=60, at_least=60)
     assert await actor.do(lock.acquire)
     await actor.do(lock.release, failed=True)
@@ -607,7 +607,7 @@ async def test_from_token(api: Any, server: Server) -> None:
     await other.do(lock.extend, 60, replace_ttl=True)
     assert lock.grant.remaining > 30 and server.holders("k")[0]["ttl"] > 30_000
     assert await other.do(lock.exec, "SET", "v", "used")
-    # The hold belongs to the object, and any line of execution may release it.
+    # The hold belongs to the object, and any thread or task may release it.
     await api.actor().do(lock.release)
     assert server.info("k") is None and lock.grant is None
     with pytest.raises(LockNotOwnedError):
@@ -638,7 +638,7 @@ async def test_slot(api: Any, server: Server) -> None:
         await actors[3].do(gpus[3].extend, 10)
         assert await actors[3].do(lambda: gpus[3].slot) == 1
         await actors[0].do(gpus[0].release)
-        # A retry gets the slot of the lost reply.
+        # A repeated request gets the slot of the lost reply.
         proxy.cut_reply(b"SEM.ACQUIRE", 3)
         assert await actors[1].do(gpus[1].acquire)
         assert proxy.cuts == 1 and await actors[1].do(lambda: gpus[1].slot) == 0
@@ -680,7 +680,7 @@ async def test_coalesce(api: Any, server: Server) -> None:
         with pytest.raises(LockError):
             await actor.do(each.release)
     assert await granted is True
-    # Failed work was not done: the first waiter is granted the lock, the other one waits on.
+    # Failed work was not done: the first waiter is granted the lock, the other one continues to wait.
     first = callers[0].start(locks[0].acquire, coalesce=True)
     await eventually(lambda: len(server.waiters("k")) == 1, "one waiter")
     second = callers[1].start(locks[1].acquire, coalesce=True)
@@ -735,7 +735,7 @@ class Value:
 
 
 def coalesced(server: Server) -> int:
-    """The number of requests that were answered "done"."""
+    """The number of requests that got "done"."""
     found: Any = server.admin.info("lock")
     return int(found["lock_coalesced"])
 
@@ -751,11 +751,11 @@ async def test_once(api: Any, server: Server) -> None:
     made: Any = []
     for first in range(0, 1000, 100):
         made += [actor.start(api.locks.once, client, "fill", value.read, value.make) for actor in callers[first:][:100]]
-        # All of them wait at once; a machine that is busy could not connect all of them at once.
+        # All of them wait at the same time; a busy machine could not connect all of them at the same time.
         await eventually(lambda: waiting(server, len(made) - 1) or made[0].done(), "a hundred waiters more")
     assert await asyncio.gather(*made) == ["made"] * 1000
-    # The release answered every request that waited then: the lock was not handed from one to the next. A request that
-    # was between two slices finds a free lock and reads.
+    # The release answered every waiting request: the lock was not handed from one to the next. A caller that was
+    # between two requests finds a free lock and reads.
     told = coalesced(server) - told_done
     assert value.makers == 1 and server.info("fill") is None and told > 0
     assert told + server.calls("lock.release") == 1000
@@ -884,7 +884,7 @@ async def test_once_maker_is_cancelled(api: Any, server: Server) -> None:
         told_done = coalesced(server)
         process.send_signal(signal.SIGINT)
         assert await process.stdout.readline() == b"interrupted\n"
-        # The process lives on, and the lease is far from over.
+        # The process goes on, and the lease is far from expiring.
         assert await made == "made" and process.returncode is None and coalesced(server) == told_done
     finally:
         process.kill()

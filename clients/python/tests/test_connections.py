@@ -1,4 +1,4 @@
-"""What the client does with redis-py's connections: limited pools, sockets without a time-out, forks."""
+"""How the client uses redis-py's connections: limited pools, sockets without a timeout, forks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from redislock._tokens import Tokens
 from servers import Proxy, Server, eventually, until
 
 
-def test_a_slice_ends_before_the_socket_does() -> None:
+def test_a_request_of_a_wait_ends_before_the_socket_times_out() -> None:
     assert slice_of(None) == SLICE_S
     for timeout in (0.05, 0.5, 0.99, 1, 1.5, 2, 5, 30, 600):
         assert 0 < slice_of(timeout) <= timeout * 3 / 4
@@ -69,7 +69,7 @@ async def test_waiters_leave_connections_for_the_release(api: Any, server: Serve
     await pool.disconnect() if api.name == "asyncio" else pool.disconnect()
 
 
-async def test_a_reply_that_never_comes_is_asked_for_again(api: Any, server: Server, monkeypatch: Any) -> None:
+async def test_a_request_is_repeated_if_its_reply_never_comes(api: Any, server: Server, monkeypatch: Any) -> None:
     monkeypatch.setattr("redislock._protocol.SLICE_S", 0.5)
     monkeypatch.setattr("redislock._protocol.REPLY_MARGIN_S", 0.5)
     for timeout in (1, None):
@@ -97,7 +97,7 @@ async def test_an_unreachable_server_ends_the_wait_in_time(api: Any) -> None:
             await actor.do(api.locks.Lock(client, "k", timeout=1).acquire, **named)
 
 
-async def test_a_server_that_comes_back_grants_who_waited(api: Any) -> None:
+async def test_a_server_that_comes_back_grants_the_waiter(api: Any) -> None:
     first = Server()
     client, holder, waiter = api.client(first.port), api.actor(), api.actor()
     lock, other = api.locks.Lock(client, "k", timeout=60), api.locks.Lock(client, "k", timeout=60)
@@ -144,7 +144,7 @@ def test_a_session_that_is_released_while_it_is_checked_fails_nothing(server: Se
         reading.set()
         until(lambda: connection._sock is None, "the end of the connection")
         try:
-            # Runs between redis-py's look at its buffer and its read from the socket.
+            # Runs after redis-py has checked its buffer and before it reads from the socket.
             return buffer.can_read(timeout)
         finally:
             checked.set()

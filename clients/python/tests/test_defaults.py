@@ -32,7 +32,7 @@ def client_of(api: Any, server: Server, **defaults: Any) -> Any:
             {"auto_renew": False, "at_least": None},
         ),
         ({"timeout": 30, "session": True}, {"timeout": 0}, {"session": False, "timeout": 0}),
-        # What excludes nothing leaves the defaults.
+        # An option that excludes nothing keeps the defaults.
         ({"timeout": 30, "auto_renew": True}, {"session": False}, {"session": False, "auto_renew": True}),
         ({"timeout": 30, "at_least": 5}, {"token": None, "blocking": False}, {"at_least": 5, "blocking": False}),
         ({"timeout": 30, "auto_renew": True}, {"auto_renew": False, "at_least": 3}, {"auto_renew": False}),
@@ -47,7 +47,7 @@ async def test_the_option_of_a_lock_replaces_a_default(
     assert await actor.do(lock.acquire)
     assert bool(server.holders("k")[0]["session"]) == lock.session
     await actor.do(lock.release)
-    # Both at once, of one call, are still an error.
+    # Both in one call are still an error.
     if own.get("session") and not defaults.get("mixed"):
         with pytest.raises(ValueError):
             client.lock("k", **own, auto_renew=True, timeout=30)

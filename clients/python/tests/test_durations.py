@@ -1,4 +1,4 @@
-"""Every duration: no value is shortened or wraps, and what is no duration is refused before anything is sent."""
+"""Every duration: no value is truncated or wraps, and an invalid one is refused before anything is sent."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def refuses(call: Any) -> None:
     with pytest.raises((ValueError, TypeError)) as refused:
         call()
     assert any(word in str(refused.value) for word in ("seconds", "must be above 0", "finite")), refused.value
-    # An error of the server is one of redis-py's.
+    # An error from the server is redis-py's.
     assert not isinstance(refused.value, LockError)
 
 
 @pytest.mark.parametrize("option", ["timeout", "at_least", "sleep", "replica_timeout"])
-async def test_a_length_that_is_none_is_refused(api: Any, server: Server, option: str) -> None:
+async def test_an_invalid_duration_is_refused(api: Any, server: Server, option: str) -> None:
     client = api.client(server.port)
     options = {"timeout": 30, "mixed": option == "sleep", "replicas": int(option == "replica_timeout")}
-    # As in redis-py, a lease of 0 is none.
+    # As in redis-py, a lease of 0 means no lease.
     zero = [] if option == "timeout" else [0, 0.0]
     for value in [*NO_DURATIONS, *NONE_OR_LESS, math.inf, *zero]:
         refuses(lambda value=value: api.locks.Lock(client, "k", **{**options, option: value}))
-        # Assigned later: it is refused by the acquire.
+        # Assigned later: the acquire refuses it.
         if option in ("timeout", "sleep"):
             lock, actor = api.locks.Lock(client, "k", **options), api.actor()
             setattr(lock, option, value)
@@ -88,7 +88,7 @@ async def test_a_wait_of_any_length(api: Any, server: Server) -> None:
         began = time.monotonic()
         assert not await api.actor().do(api.locks.Lock(client, "k", timeout=30).acquire, blocking_timeout=value)
         assert time.monotonic() - began < 5
-    # Without an end.
+    # Without a limit.
     locks = [api.locks.Lock(client, "k", timeout=30, blocking_timeout=value) for value in [math.inf, *GREATEST]]
     actors = [api.actor() for _ in locks]
     waiting = [actor.start(lock.acquire) for actor, lock in zip(actors, locks)]

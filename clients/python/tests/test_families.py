@@ -1,4 +1,4 @@
-"""The tests of each family, for the sync and the asyncio client."""
+"""The tests of each lock type, for the sync and the asyncio client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def test_a_reentrant_lock_is_free_when_it_was_released_as_often(api: Any, 
     for holds in (1, 2, 3):
         assert await actor.do(lock.acquire)
         assert (await actor.do(lambda: lock.grant)).holds == holds
-    # The same object in another line of execution is another owner.
+    # The same object in another thread or task is another owner.
     assert not await rival.do(lock.acquire, blocking=False)
     for left in (2, 1):
         await actor.do(lock.release)
@@ -65,7 +65,7 @@ async def test_readers_share_and_a_writer_does_not(api: Any, server: Server) -> 
     assert server.info("rw") is None
 
 
-async def test_a_reader_that_waits_for_write_keeps_read_or_is_told(api: Any, server: Server) -> None:
+async def test_a_reader_that_waits_for_write_keeps_read_or_reports_its_loss(api: Any, server: Server) -> None:
     client, actor, rival = api.client(server.port), api.actor(), api.actor()
     told: Any = []
 
@@ -87,7 +87,7 @@ async def test_a_reader_that_waits_for_write_keeps_read_or_is_told(api: Any, ser
         await rival.do(between.write().release)
         with pytest.raises(LockNotOwnedError):
             await waiting
-        # WRITE was given back, and READ is lost.
+        # WRITE was released, and READ is lost.
         assert server.info("rw") is None and await actor.do(lambda: lock.read().lost)
         for view in (lock.read(), lock.write()):
             with pytest.raises(LockNotOwnedError):
@@ -100,7 +100,7 @@ async def test_a_reader_that_waits_for_write_keeps_read_or_is_told(api: Any, ser
     lock = await upgraded(60, lambda token: server.ask("LOCK.BREAK", "rw", "OWNER", token), told.append)
     await upgraded(60, lambda token: server.ask("RWLOCK.RELEASE", "rw", token, "READ"), told.append)
     assert len(told) == 2
-    # What is kept is no loss.
+    # A hold that is kept is not a loss.
     server.ask("RWLOCK.ACQUIRE", "rw", "other", "READ", "PX", 60_000)
     for _ in range(2):
         await actor.do(lock.read().acquire)
@@ -121,7 +121,7 @@ async def test_a_reader_keeps_read_when_its_upgrade_fails(api: Any, server: Serv
     with pytest.raises(api.locks.NotReplicatedError):
         await actor.do(lock.write().acquire)
     grant = await actor.do(lambda: lock.read().grant)
-    # The fence of the upgrade stays.
+    # The upgrade keeps its fence.
     assert [(each["mode"], each["fence"]) for each in server.holders("rw")] == [("read", grant.fence)]
     assert await actor.do(lambda: lock.write().grant) is None and await actor.do(lock.read().owned)
     assert await actor.do(lock.read().acquire, blocking=False)
@@ -167,7 +167,7 @@ async def test_several_locks_are_taken_all_or_none(api: Any, server: Server) -> 
     assert server.admin.dbsize() == 0
 
 
-async def test_what_waiting_cannot_help_is_an_error_of_its_own(api: Any, server: Server) -> None:
+async def test_what_waiting_cannot_solve_is_an_error_of_its_own(api: Any, server: Server) -> None:
     client, one, two = api.client(server.port), api.actor(), api.actor()
     locks = api.locks
     a, b = locks.Lock(client, "a", timeout=30, token="1"), locks.Lock(client, "b", timeout=30, token="2")
@@ -193,7 +193,7 @@ async def test_what_waiting_cannot_help_is_an_error_of_its_own(api: Any, server:
     assert await waiting
 
 
-async def test_with_gives_back_and_says_what_was_lost(api: Any, server: Server, caplog: Any) -> None:
+async def test_with_releases_and_reports_a_loss(api: Any, server: Server, caplog: Any) -> None:
     client, actor = api.client(server.port), api.actor()
 
     async def entered(lock: Any, broken: bool) -> None:
@@ -257,7 +257,7 @@ async def test_a_token_of_another_process_releases(api: Any, server: Server) -> 
 async def test_renewals_have_the_length_that_was_given_last(api: Any, server: Server) -> None:
     client, actor = api.client(server.port), api.actor()
     told: Any = []
-    # A shorter lease takes effect at once: a renewal after a third of the old length would come too late.
+    # A shorter lease takes effect immediately: a renewal after a third of the old length would come too late.
     lock = api.locks.Lock(client, "k", timeout=60, auto_renew=True, on_lost=told.append)
     await actor.do(lock.acquire)
     await actor.do(lock.extend, 0.6, replace_ttl=True)
@@ -276,7 +276,7 @@ async def test_renewals_have_the_length_that_was_given_last(api: Any, server: Se
     assert server.info("k") is None and not told
 
 
-async def test_from_token_of_each_family(api: Any, server: Server) -> None:
+async def test_from_token_of_each_lock_type(api: Any, server: Server) -> None:
     client, here, there = api.client(server.port), api.actor(), api.actor()
     locks = api.locks
     semaphore = locks.Semaphore(client, "s", 3, permits=2)
@@ -324,7 +324,7 @@ async def test_a_lock_from_a_token_is_acquired_again_however_often_it_is_held(ap
                 assert await there.do(lock.acquire, blocking=False)
                 await there.do(lock.release)
             assert lock.grant.holds == server.holders(lock.name)[0]["holds"] == before == 3
-    # From then on this object counts the holds of each mode: the server tells their sum.
+    # From then on this object counts the holds of each mode: the server returns only their sum.
     writing = locks.RWLock(client, "rw")
     assert await here.do(writing.write().acquire)
     w = (await here.do(lambda: writing.write().grant)).token
@@ -368,7 +368,7 @@ async def test_a_lease_is_added_to_only_where_there_is_one(api: Any, server: Ser
     assert await here.do(first.acquire)
     token = (await here.do(lambda: first.grant)).token
     lock = api.locks.Lock.from_token(client, "k", token, timeout=30)
-    # It is held, for ever: nothing can be added to that.
+    # It is held without a lease: nothing can be added.
     with pytest.raises(LockError, match="no timeout") as raised:
         await there.do(lock.extend, 1)
     assert not isinstance(raised.value, LockNotOwnedError) and not lock.lost
@@ -379,7 +379,7 @@ async def test_a_lease_is_added_to_only_where_there_is_one(api: Any, server: Ser
             await there.do(lock.extend, *words)
     assert await there.do(lock.extend, -10) and 20 < lock.grant.remaining <= 30
     await there.do(lock.release)
-    # No lease ends before it begins; one of 0 is none, as in redis-py.
+    # A negative lease is refused; 0 means no lease, as in redis-py.
     for timeout in (-1, -0.001):
         with pytest.raises(ValueError, match="timeout"):
             api.locks.Lock(client, "k", timeout=timeout)
@@ -400,17 +400,17 @@ async def test_several_locks_of_which_one_became_something_else(api: Any, server
         if method != "release":
             with pytest.raises(LockNotOwnedError):
                 await actor.do(both.release)
-        # The other lock is released: otherwise it would stay held until its lease is over.
+        # The other lock is released: otherwise it would stay held until its lease expires.
         assert server.admin.keys() == [became]
         server.admin.delete(became)
 
 
-async def test_exec_under_a_key_that_became_something_else_tells_the_loss(api: Any, server: Server) -> None:
+async def test_exec_under_a_key_that_became_something_else_reports_the_loss(api: Any, server: Server) -> None:
     client, actor = api.client(server.port), api.actor()
     lock = api.locks.Lock(client, "k", timeout=30)
     assert await actor.do(lock.acquire)
     server.admin.set("v", "text")
-    # An error of the inner command is no loss.
+    # An error of the inner command is not a loss.
     with pytest.raises(ResponseError, match="WRONGTYPE"):
         await actor.do(lock.exec, "LPUSH", "v", "x")
     assert not await actor.do(lambda: lock.lost)

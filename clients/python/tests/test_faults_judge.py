@@ -1,4 +1,4 @@
-"""The judge of `make test-clients-faults` detects every fault that it is there for."""
+"""The checks of `make test-clients-faults` detect every kind of mistake."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ spec.loader.exec_module(faults)
 
 
 class Events:
-    """A worker that printed these."""
+    """A worker that printed these events."""
 
     name, exit_code = "rust", 0
 
@@ -36,7 +36,7 @@ def acquired(outcome: str, ended: int, cancelled: int = 0) -> Any:
 END = {"e": "end", "left": 0}
 
 
-def test_two_holders_and_a_fence_that_goes_back_are_seen() -> None:
+def test_two_holders_and_a_fence_that_decreases_are_found() -> None:
     judge = faults.judge_holds
     assert judge([Events(held(1, 0, 10), held(3, 20, 30)), Events(held(2, 10, 20))]) == ([], 0)
     (both,), _ = judge([Events(held(1, 0, 11)), Events(held(2, 10, 20))])
@@ -45,12 +45,12 @@ def test_two_holders_and_a_fence_that_goes_back_are_seen() -> None:
     assert judge([Events(held(1, 0, 100), held(2, 5, 6)), Events(held(3, 50, 60))])[0]
     (back,), _ = judge([Events(held(2, 0, 10), held(1, 10, 20))])
     assert back.startswith("a fence of k went back")
-    # The late end of a session is measured, and no error; a session that begins later excuses no overlap.
+    # A session that ends late is measured and is not an error; a session that begins later does not excuse an overlap.
     assert judge([Events(held(1, 0, 4000, session=True)), Events(held(2, 1000, 2000))]) == ([], 1000)
     assert judge([Events(held(1, 0, 4000)), Events(held(2, 1000, 2000, session=True))])[0]
 
 
-def test_what_is_late_left_or_stuck_is_seen() -> None:
+def test_what_is_late_left_or_stuck_is_found() -> None:
     def wrong(*events: Any, exit_code: Any = 0) -> List[str]:
         worker = Events(*events)
         worker.exit_code = exit_code

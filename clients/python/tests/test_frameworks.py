@@ -67,7 +67,7 @@ def test_celery_once(server: Server, monkeypatch: Any) -> None:
 
 
 class BeatLock(redislock.Lock):
-    """For redbeat, which replaces redis-py's extend by a script that sets the lease in place of adding to it."""
+    """For redbeat, which replaces redis-py's extend by a script that sets the lease instead of adding to it."""
 
     def extend(self, additional_time: Any, replace_ttl: bool = True) -> bool:
         return super().extend(additional_time, replace_ttl)

@@ -21,9 +21,9 @@ from redislock._sync._driver import run
 from test_conformance import background
 from servers import Proxy, Server, eventually, fields
 
-# What the README promises: a caller that gives up is kept for a second at most. Beside that, what a busy machine takes.
+# The README guarantees that a caller that cancels is delayed by at most a second. Plus an allowance for a busy machine.
 KEPT_S = 1.0 + 1.0
-# An acquire answers within the caller's time, one attempt (a second) and that second.
+# An acquire returns within the caller's time limit, one attempt (a second) and that second.
 LATE_S = 2.0 + 1.0
 
 WORKER = """
@@ -71,7 +71,7 @@ async def test_a_signal_ends_a_wait_on_a_silent_network(server: Server, signal_n
         said = await process.stdout.readline()
         raised = {signal.SIGINT: b"KeyboardInterrupt", signal.SIGTERM: b"SystemExit", signal.SIGUSR1: b"TimeLimit"}
         assert said.strip() == raised[signal_number] and time.monotonic() - began < KEPT_S
-        # The process lives on, and so does its withdrawal: it arrives when the network is back.
+        # The process goes on, and so does its withdrawal: it arrives when the network is back.
         assert server.waiters("k")
         proxy.speak()
         await eventually(lambda: not server.waiters("k") and server.calls("lock.release"), "the withdrawal")
@@ -84,7 +84,7 @@ async def test_a_signal_ends_a_release_on_a_silent_network(server: Server, signa
         assert await process.stdout.readline() == b"holds\n"
         proxy.silence()
         process.stdin.write(b"\n")
-        # Nothing tells that the release is on its way: no signal that comes before it does any harm.
+        # Nothing shows that the release has been sent; a signal that arrives earlier does no harm.
         await asyncio.sleep(0.3)
         began = time.monotonic()
         process.send_signal(signal_number)
@@ -96,7 +96,7 @@ async def test_a_signal_ends_a_release_on_a_silent_network(server: Server, signa
         await eventually(lambda: server.calls("lock.release") >= 2, "the release behind the caller")
 
 
-async def test_a_cancelled_task_is_let_go_on_a_silent_network(server: Server) -> None:
+async def test_a_cancelled_task_returns_on_a_silent_network(server: Server) -> None:
     api = AsyncioApi()
     server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
     try:
@@ -112,7 +112,7 @@ async def test_a_cancelled_task_is_let_go_on_a_silent_network(server: Server) ->
             assert time.monotonic() - began < KEPT_S and server.waiters("k")
             proxy.speak()
             await eventually(lambda: not server.waiters("k") and server.calls("lock.release"), "the withdrawal")
-            # A release that is cancelled goes on in the same way.
+            # A cancelled release continues in the same way.
             server.ask("LOCK.RELEASE", "k", "somebody")
             assert await lock.acquire()
             proxy.silence()
@@ -142,7 +142,7 @@ async def test_a_reader_keeps_read_when_its_upgrade_is_cancelled(server: Server,
                     fence = lock.read().fence
                     with pytest.raises(asyncio.CancelledError):
                         await lock.write().acquire()
-                    # The fence of the upgrade stays.
+                    # The upgrade keeps its fence.
                     [holder] = server.holders("rw")
                     assert holder["mode"] == "read" and holder["fence"] == lock.read().fence > fence
                     assert lock.write().grant is None and await lock.read().owned()
@@ -179,7 +179,7 @@ async def test_a_reader_keeps_read_when_its_upgrade_is_cancelled(server: Server,
         await api.end()
 
 
-async def test_a_grant_without_its_deadline_is_given_back(api: Any, server: Server) -> None:
+async def test_a_grant_without_its_deadline_is_released(api: Any, server: Server) -> None:
     server.ask("ACL", "SETUSER", "clerk", "on", "nopass", "~*", "&*", "+@all", "-lock.held")
     try:
         client, actor = api.client(server.port, username="clerk", password="any"), api.actor()
@@ -197,7 +197,7 @@ async def test_a_grant_without_its_deadline_is_given_back(api: Any, server: Serv
 
 
 async def granted_meanwhile(server: Server, proxy: Proxy, acquiring: Any) -> None:
-    """Acquired while the cleanup behind the caller is at the proxy, and still held after it."""
+    """A lock acquired while the cleanup in the background is held at the proxy, and still held after it."""
     assert proxy.delays == 1
     released = server.calls("lock.release")
     await asyncio.wait([acquiring], timeout=0.3)
@@ -221,7 +221,7 @@ async def test_what_was_cancelled_takes_nothing_from_the_next_acquire_of_its_tok
             again = lock if object == "same" else redislock.asyncio.Lock(client, "k", timeout=60, token="mine")
             if what in ("cancel a release", "cancel the end of with"):
                 assert await lock.acquire()
-                # The server runs it, and what clears up behind it is late.
+                # The server runs it, and the cleanup for it comes late.
                 proxy.hold_reply(b"LOCK.RELEASE")
                 ends = lock.release() if what == "cancel a release" else lock.__aexit__(None, None, None)
                 ending = asyncio.ensure_future(ends)
@@ -260,7 +260,7 @@ async def test_what_ran_out_of_time_takes_nothing_from_the_next_acquire_of_its_t
         proxy.delay_request(b"LOCK.RELEASE")
         with pytest.raises(RedisError):
             await actor.do(lock.acquire, blocking_timeout=0.2)
-        # Without waiting, "not granted" would be no answer.
+        # Without waiting, "not granted" would be wrong.
         if object == "new":
             monkeypatch.setattr("redislock._protocol.RESEND_S", 0.1)
             with pytest.raises(RedisError):
@@ -269,7 +269,7 @@ async def test_what_ran_out_of_time_takes_nothing_from_the_next_acquire_of_its_t
 
 
 @pytest.mark.parametrize("silent", ["before", "while it waits"])
-async def test_an_acquire_answers_in_time_on_a_silent_network(api: Any, server: Server, silent: str) -> None:
+async def test_an_acquire_returns_in_time_on_a_silent_network(api: Any, server: Server, silent: str) -> None:
     server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
     async with Proxy(server.port) as proxy:
         client, actor = api.client(proxy.port), api.actor()
@@ -297,7 +297,7 @@ async def test_every_call_ends_in_time_on_a_silent_network(api: Any, server: Ser
     monkeypatch.setattr("redislock._protocol.REPLY_MARGIN_S", 0.5)
     monkeypatch.setattr("redislock._protocol.RESEND_S", 0.1)
     monkeypatch.setattr("redislock._protocol.RELEASE_S", 0.1)
-    # One attempt over the pool's connection, one that connects, and what is cleared up.
+    # One attempt over the pool's connection, one that connects, and the cleanup.
     twice_s = 0.5 + CONNECT_S + LATE_S - 1
     in_time_s = 0.5 + LATE_S
     calls = {
@@ -326,7 +326,7 @@ async def test_every_call_ends_in_time_on_a_silent_network(api: Any, server: Ser
                     await actor.do(*([lock.extend, 1] if name == "extend" else [lock.release]))
             assert time.monotonic() - began < limit_s, name
             if name == "release":
-                # The connection of the pool was dropped, and it is not the pool that makes another one.
+                # The connection of the pool was closed, and the pool does not open another one.
                 began = time.monotonic()
                 with pytest.raises(RedisError):
                     await actor.do(lock.locked)
@@ -352,10 +352,10 @@ async def test_a_connection_that_breaks_near_the_end_does_not_make_an_acquire_la
         waiting = actor.start(lock.acquire, blocking_timeout=1.5)
         await eventually(lambda: server.waiters("k"), "a waiter")
         await asyncio.sleep(max(0.0, began + 1.4 - time.monotonic()))
-        # What the client connects to from here on is silent.
+        # From here on every new connection is silent.
         proxy.silence()
         proxy.disconnect()
-        # "Not granted", where a busy machine was late with the trouble.
+        # "Not granted" if a busy machine caused the trouble too late.
         with contextlib.suppress(RedisError):
             assert not await waiting
         assert 1.4 <= time.monotonic() - began < 1.5 + LATE_S

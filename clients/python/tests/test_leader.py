@@ -1,5 +1,5 @@
-"""A leader outlives what ends its turn: it logs it, pauses, and queues again. The program of docs/recipes.md, and the
-example for asyncio."""
+"""A leader survives whatever ends its leadership: it logs it, pauses and queues again. The program of docs/recipes.md,
+and the example for asyncio."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_it_survives_every_refusal(server: Server, leader: Any) -> None:
     until(lambda: server.waiters(name), "it waits again")
     server.ask("LOCK.RELEASE", name, "another")
     until(lambda: server.holders(name), "it leads")
-    # And the loss of what it leads by.
+    # And the loss of the leader's lock.
     assert server.ask("LOCK.BREAK", name) == 1
     refused("LockNotOwnedError")
     until(lambda: server.holders(name), "it leads again")

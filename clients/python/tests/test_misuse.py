@@ -1,4 +1,4 @@
-"""Mistakes that would fail late, or take the wrong lock, are refused at construction, and by the types."""
+"""Mistakes that would fail late or take the wrong lock are refused at construction and by the type checker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_client_of_the_other_kind_is_refused(family: str) -> None:
         FAMILIES[family](redislock.asyncio, redis.Redis())
 
 
-async def test_so_it_is_for_once() -> None:
+async def test_once_refuses_a_client_of_the_other_kind() -> None:
     with pytest.raises(TypeError, match="redislock.asyncio"):
         redislock.once(redis.asyncio.Redis(), "k", lambda: None, lambda: 1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="redislock$"):

@@ -89,7 +89,7 @@ def test_twenty_old_and_twenty_new_clients_take_turns(server: Server, record_pro
     shares = " and ".join(f"{side} {turns.of(side) / all_turns:.0%}" for side in ("old", "new"))
     record_property("summary", f"mixed fleet: of {all_turns} turns 20 old clients and 20 new ones had {shares}")
     assert not turns.overlaps, turns.overlaps[:3]
-    # A new client never waits in the queue: there it would get every lock that another new client releases.
+    # A new client never waits in the queue, where it would get every lock that another new client releases.
     assert handed_over(server) == before and client.exists("k") == 0
 
 
@@ -110,7 +110,7 @@ async def test_a_string_is_waited_for_only_with_mixed(api: Any, server: Server) 
     assert not waiting.done()
     server.admin.delete("k")
     assert await waiting
-    # Conversely, an old client finds the key taken.
+    # Conversely, an old client finds the key in use.
     assert server.admin.set("k", "old", nx=True, px=60_000) is None
     await actor.do(lock.release)
     with pytest.raises(ValueError):

@@ -1,4 +1,4 @@
-"""Where no thread can be started (RLIMIT_NPROC), an acquire that needs one raises, and leaves no lock behind."""
+"""If no thread can be started (RLIMIT_NPROC), an acquire that needs one raises and leaves no lock behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def upgrade(**options):
         extend(lock.read())
 
 def extend(lock):
-    # What keeps the hold stays at work when another one cannot start.
+    # What keeps this hold alive continues when another thread cannot start.
     kept = list(lock.local.hold.background)
     if option == "session":
         limited(lambda: lock.extend(30, replace_ttl=True))
@@ -61,7 +61,7 @@ families = {
     "renewed by hand": lambda: upgrade(**options),
 }
 locks = []
-# The modules that are imported late are there before the user changes.
+# Imports the lazily imported modules before the user changes.
 with redislock.Lock(client, "first", timeout=60, **options): pass
 while threading.active_count() > 1: time.sleep(0.01)
 if os.getuid() == 0:
@@ -83,12 +83,12 @@ FAMILIES = ["mutex", "reentrant", "read", "semaphore", "multi", "once", "renewed
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_NPROC counts threads on Linux")
 @pytest.mark.parametrize("option", ["auto_renew", "session", "on_lost"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_grant_whose_helper_cannot_start_is_given_back(server: Server, family: str, option: str) -> None:
+def test_a_grant_whose_thread_cannot_start_is_released(server: Server, family: str, option: str) -> None:
     words = [sys.executable, "-c", WORKER, str(server.port), family, option]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin and process.stdout
         assert process.stdout.readline() == "raised\n"
-        # The process lives on: only its withdrawal frees the lock.
+        # The process goes on: only its withdrawal frees the lock.
         assert server.info("k") is None and server.info("l") is None
         process.stdin.write("\n")
         process.stdin.flush()

@@ -1,5 +1,5 @@
-"""Who holds a lock: `info()`, the holder where it was not granted; and what an observer, OpenTelemetry and the log are
-told."""
+"""Who holds a lock: `info()` and the holder of a lock that was not granted; and the events for an observer,
+OpenTelemetry and the log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_info(api: Any, server: Server, options: Any) -> None:
     assert holder.session is None and holder.slot is None
     await actor.do(lock.release)
     assert await waiting
-    # The other families, a session, no deadline, a slot.
+    # The other lock types, a session, no deadline, a slot.
     rw = api.locks.RWLock(client, "rw", timeout=60, session=True).read()
     await actor.do(rw.acquire)
     info = await actor.do(rw.info)
@@ -66,7 +66,7 @@ async def test_a_token_is_a_string_wherever_it_is_shown(api: Any, server: Server
             await actor.do(lock.release)
 
 
-async def test_the_holder_is_told_where_it_is_not_granted(api: Any, server: Server) -> None:
+async def test_not_granted_names_the_holder(api: Any, server: Server) -> None:
     client, actor = api.client(server.port), api.actor()
     server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
     lock = api.locks.Lock(client, "k", timeout=60, blocking=False, tell_holder=True)
@@ -82,7 +82,7 @@ async def test_the_holder_is_told_where_it_is_not_granted(api: Any, server: Serv
     assert raised.value.holder == "somebody" and raised.value.lock_name == "k"
     both = api.locks.MultiLock(client, ["free", "k"], timeout=60, tell_holder=True)
     assert not await actor.do(both.acquire, blocking_timeout=0.1) and await actor.do(lambda: both.holder) == "somebody"
-    # Never on the way of a grant, and not where it is not asked for.
+    # Never for a grant, and only if it was asked for.
     server.ask("LOCK.RELEASE", "k", "somebody")
     asked = server.calls("lock.info")
     await entered()
@@ -90,7 +90,7 @@ async def test_the_holder_is_told_where_it_is_not_granted(api: Any, server: Serv
     other = api.locks.Lock(client, "k", timeout=60)
     assert not await actor.do(other.acquire, blocking=False) and await actor.do(lambda: other.holder) is None
     assert server.calls("lock.info") == asked
-    # A user who may not ask is not told, and nothing else changes.
+    # A user without the permission gets no holder, and nothing else changes.
     server.ask("ACL", "SETUSER", "clerk", "on", "nopass", "~*", "&*", "+@all", "-lock.info")
     clerk = api.client(server.port, username="clerk", password="any")
     refused = api.locks.Lock(clerk, "k", timeout=60, tell_holder=True)
@@ -109,7 +109,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_an_observer_is_told(api: Any, server: Server, kind: str, caplog: Any) -> None:
+async def test_an_observer_gets_every_event(api: Any, server: Server, kind: str, caplog: Any) -> None:
     client, actor, other = api.client(server.port), api.actor(), api.actor()
     events: List[Any] = []
 
@@ -145,7 +145,7 @@ async def test_an_observer_is_told(api: Any, server: Server, kind: str, caplog: 
     assert rivals == (granted if kind in ("mutex", "multi") else ["not_granted"])
     assert "the observer of locks failed" in caplog.text
     assert f"granted: {kind} k" in caplog.text and f"owner mine, fence {fence}, held for 0." in caplog.text
-    # No more.
+    # Nothing more.
     api.locks.observe(client, None)
     del events[:]
     await actor.do(lock.acquire)
@@ -153,7 +153,7 @@ async def test_an_observer_is_told(api: Any, server: Server, kind: str, caplog: 
     assert not events
 
 
-async def test_a_loss_is_told_once_and_a_failed_release_with_its_error(api: Any, server: Server) -> None:
+async def test_a_loss_is_reported_once_and_a_failed_release_with_its_error(api: Any, server: Server) -> None:
     client, actor = api.client(server.port), api.actor()
     events: List[Any] = []
     api.locks.observe(client, events.append)
@@ -193,7 +193,7 @@ async def test_opentelemetry(api: Any, server: Server) -> None:
     fence = await actor.do(lambda: lock.grant.fence)
     assert not await actor.do(api.locks.Lock(client, "k", token="rival").acquire, blocking=False)
     await actor.do(lock.release)
-    # A release that is tried again after an error ends its hold once.
+    # A release that is repeated after an error ends its hold once.
     await actor.do(lock.acquire)
     server.ask("ACL", "SETUSER", "default", "-lock.release")
     with pytest.raises(NoPermissionError):
@@ -213,7 +213,7 @@ async def test_opentelemetry(api: Any, server: Server) -> None:
         (metric.name, metric.unit, *point.attributes.values(), point.count)
         for metric in scope.metrics
         for point in metric.data.data_points
-        # Seconds: most are below one.
+        # In seconds: most are below one.
         if point.explicit_bounds[5] < 1 and sorted(point.attributes) == ["redislock.kind", "redislock.outcome"]
     }
     assert found == {

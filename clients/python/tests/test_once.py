@@ -1,4 +1,4 @@
-"""More failures while one caller makes a value for all: replies, reads, leases and callers that give up."""
+"""More failures while one caller makes a value for all: replies, reads, leases and callers that cancel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from test_conformance import Value, background, coalesced, waiting
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-async def test_done_whose_reply_is_lost_is_asked_for_again_and_the_value_is_read(
+async def test_after_a_lost_done_the_request_is_repeated_and_the_value_is_read(
     api: Any, server: Server, protocol: int
 ) -> None:
     async with Proxy(server.port) as proxy:
@@ -33,7 +33,7 @@ async def test_done_whose_reply_is_lost_is_asked_for_again_and_the_value_is_read
         assert server.info("fill") is None
 
 
-async def test_a_wait_that_is_cancelled_behind_its_grant_tells_nobody_that_the_work_was_done(server: Server) -> None:
+async def test_a_wait_that_is_cancelled_after_its_grant_does_not_report_the_work_as_done(server: Server) -> None:
     from apis import AsyncioApi
 
     api = AsyncioApi()
@@ -80,7 +80,7 @@ async def test_a_read_that_fails_under_the_lock_is_a_failure_of_the_maker(api: A
     await eventually(lambda: background(api) == 0, "no thread or task left")
 
 
-async def test_a_loss_that_a_renewal_told_is_not_told_again(api: Any, server: Server) -> None:
+async def test_a_loss_that_a_renewal_reported_is_not_reported_again(api: Any, server: Server) -> None:
     client, actor = api.client(server.port), api.actor()
     told: Any = []
     value = Value(api, server, ready=lambda: told)
@@ -111,9 +111,7 @@ async def test_with_session_the_end_of_the_makers_connection_lets_the_next_one_m
     await eventually(lambda: background(api) == 0, "no thread or task left")
 
 
-async def test_a_lock_that_is_not_renewed_lets_the_next_one_make_it_when_its_lease_is_over(
-    api: Any, server: Server
-) -> None:
+async def test_without_renewal_the_next_caller_makes_it_after_the_lease(api: Any, server: Server) -> None:
     client, callers = api.client(server.port), [api.actor(), api.actor()]
     value = Value(api, server, "first", ready=lambda: other.read_now() is not None)
     other = Value(api, server, "second")
@@ -131,7 +129,8 @@ async def test_a_cancellation_that_arrives_at_the_end_of_a_time_out_is_not_lost(
     class Parser(redis.asyncio.connection.DefaultParser):
         async def read_response(self, *args: Any, **options: Any) -> Any:
             for caller in callers:
-                # In the turn in which redis-py's own time-out, of just before, cancels this read.
+                # In the same turn of the event loop in which redis-py's own timeout, slightly earlier, cancels this
+                # read.
                 asyncio.get_running_loop().call_later(0.5, caller.cancel)
             return await super().read_response(*args, **options)
 
@@ -149,7 +148,8 @@ async def test_a_cancellation_that_arrives_at_the_end_of_a_time_out_is_not_lost(
 
 
 async def test_no_caller_goes_on_after_its_cancellation(server: Server) -> None:
-    # Before Python 3.12 redis-py loses a cancellation that arrives in the turn in which it has written a command.
+    # Before Python 3.12 redis-py loses a cancellation that arrives in the turn of the event loop in which it has
+    # written a command.
     client = redis.asyncio.Redis(port=server.port, max_connections=500)
     cancelled, after_it = set(), []
 
@@ -197,7 +197,7 @@ async def test_a_value_that_was_made_is_returned_though_the_release_fails(
 
 
 @pytest.mark.parametrize("raising", ["read", "make"])
-def test_a_stop_iteration_comes_out_as_it_is(server: Server, raising: str) -> None:
+def test_a_stop_iteration_propagates_unchanged(server: Server, raising: str) -> None:
     stop = StopIteration("of the caller")
 
     def stops() -> Any:

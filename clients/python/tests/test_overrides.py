@@ -1,4 +1,4 @@
-"""What a subclass or an assignment overrides of redis-py's lock is honoured, or refused where it is said."""
+"""An override of redis-py's lock by a subclass or an assignment takes effect, or is refused where it is made."""
 
 from __future__ import annotations
 

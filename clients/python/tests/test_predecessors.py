@@ -24,7 +24,7 @@ PROGRAMS = ["set_nx_lua", "setnx_expire_watch", "counter", "lua_hash_watchdog", 
 LOCK, SOLD, TICKETS = "lock:tickets", "sold", 10
 
 
-# One after another: each sale is as many processes as there may be cores.
+# One after another: a sale alone may occupy every core.
 @pytest.mark.xdist_group("sale")
 @pytest.mark.parametrize("program", [name + suffix for name in PROGRAMS for suffix in ("", "_ported")])
 def test_sells_ten_tickets_to_100_buyers(server: Server, program: str) -> None:
@@ -41,7 +41,7 @@ def program(monkeypatch: Any) -> Any:
 
 
 class Buyer:
-    """One call of `buy` in a thread of its own, which stands still in the payment until `go`."""
+    """One call of `buy` in a thread of its own, which stops in the payment until `go`."""
 
     def __init__(self, buy: Any, client: Any, name: str) -> None:
         self.paying, self.go = threading.Event(), threading.Event()
@@ -70,7 +70,7 @@ class Buyer:
         return self
 
     def buys(self) -> Optional[bool]:
-        """Lets it pay; returns whether it was told that it has a ticket."""
+        """Lets it pay; returns whether it got a ticket."""
         self.go.set()
         self._thread.join(60)
         assert not self._thread.is_alive()
@@ -131,7 +131,7 @@ def test_set_nx_lua_ported_refuses_the_late_buyer(server: Server, program: Any, 
 
 
 class DiesAt(redis.Redis):
-    """A client whose process is killed, as by kill -9, in front of one command."""
+    """A client whose process is killed, as by kill -9, before one command."""
 
     fatal = ""
 
@@ -165,7 +165,7 @@ def test_setnx_expire_watch_is_never_released_after_a_crash(server: Server, prog
     asked = server.calls("setnx")
     until(lambda: server.calls("setnx") >= asked + 5, "five more attempts")
     assert not buyer.paying.is_set() and server.admin.exists(LOCK)
-    # By hand.
+    # Manually.
     server.admin.delete(LOCK)
     assert buyer.buys() is True
 
@@ -190,7 +190,7 @@ def test_counter_is_never_acquired_when_replies_are_bytes(server: Server, progra
     buyer = Buyer(before.buy, client, "alone")
     until(lambda: server.calls("get") >= 20, "twenty attempts of the only buyer")
     assert not buyer.paying.is_set() and sold(server) == []
-    # With a decoded reply the lock is granted at once, and the thread ends.
+    # With a decoded reply the lock is granted immediately, and the thread ends.
     get, client.get = client.get, lambda name: get(name).decode()
     assert buyer.buys() is True
 
@@ -212,7 +212,7 @@ def test_lua_hash_watchdog_is_never_released_after_its_thread(server: Server, pr
     before = program("lua_hash_watchdog")
     monkeypatch.setattr(before, "LEASE_MS", 300)
     first = Buyer(before.buy, client_of(server), "declined").pays()
-    # Begun before the first ends: a later thread may get the same number, and would then be the same owner.
+    # Started before the first ends: a later thread may get the same number and would then be the same owner.
     buyer = Buyer(before.buy, client_of(server), "next")
     first.is_declined()
     renewed = server.calls("pexpire")

@@ -40,7 +40,7 @@ def test_they_are_typed_strictly_and_so_are_the_recipes(tmp_path: Path) -> None:
     assert recipes
     for number, (_, program) in enumerate(PROGRAMS + recipes):
         (tmp_path / f"program_{number}.py").write_text(program)
-    # A recipe may use a library that is not here.
+    # A recipe may use a library that is not installed.
     words = [sys.executable, "-m", "mypy", "--strict", "--disable-error-code", "import-not-found"]
     words += ["--no-error-summary", "--cache-dir", "cache", "."]
     checked = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""One thread renews all holds of the process: it delays none for another, survives a fork, and ends when idle."""
+"""One thread renews all holds of the process: no hold delays another; it survives a fork, and ends when idle."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_many_holds_need_no_more_threads_and_none_when_they_end(server: Server) 
         most = max(most, threads())
         time.sleep(0.01)
     assert not any(lock.lost for lock in locks) and renewals(server) >= 100
-    # Far fewer than holds; how many run at once is up to the machine.
+    # Far fewer than holds; how many run at the same time depends on the machine.
     assert 1 <= most <= 15, most
     for lock in locks:
         lock.release()
@@ -112,7 +112,7 @@ def test_a_forked_child_renews_its_own_holds(server: Server) -> None:
     parents = lock_of(server, "parent")
     assert parents.acquire()
     (renewal,) = parents.local.hold.background
-    # As if the fork came in the middle of a renewal, which never ends in the child.
+    # As if the fork happened during a renewal, which never ends in the child.
     renewal._running.acquire()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""`run`: lock, command and release in one packet; what becomes of it when replies or connections are lost."""
+"""`run`: lock, command and release in one packet; what happens when replies or connections are lost."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_run(api: Any, server: Server) -> None:
         await actor.do(lock.run, "HSET", "h", "f", "1")
         assert await actor.do(lock.run, "HGETALL", "h") == {"f": "1"}
         assert await actor.do(lock.run, b"GET", "none") is None
-        # The command's own error, its own WRONGTYPE too.
+        # The command's own error, including its own WRONGTYPE.
         for command, words in ((("INCR", "h"), "WRONGTYPE"), (("NOSUCH",), "unknown command")):
             with pytest.raises(ResponseError, match=words):
                 await actor.do(lock.run, *command)
@@ -62,7 +62,7 @@ async def test_run_waits_its_turn_or_says_that_it_was_not_granted(api: Any, serv
     assert server.admin.get("n") is None
     await holder.do(lock.release)
     assert await running == 1 and server.info("k") is None
-    # A wait of several slices is one wait.
+    # A wait of several requests is one wait.
     slow = api.locks.Lock(api.client(server.port, socket_timeout=1.2), "k", timeout=30)
     await holder.do(lock.acquire)
     running = waiter.start(slow.run, "INCR", "n")
@@ -78,7 +78,7 @@ def api_is_shared(api: Any) -> bool:
     return type(api).__name__ == "SharedApi"
 
 
-async def test_run_is_told_that_the_lock_was_lost(api: Any, server: Server) -> None:
+async def test_run_reports_that_the_lock_was_lost(api: Any, server: Server) -> None:
     async with Proxy(server.port) as proxy:
         client, actor = api.client(proxy.port), api.actor()
         lock = api.locks.Lock(client, "k", timeout=30)
@@ -103,7 +103,7 @@ async def test_run_is_told_that_the_lock_was_lost(api: Any, server: Server) -> N
         assert server.admin.get("n") is None
 
 
-# Before any reply, inside that of the acquire, inside that of the command: ":1\r\n" of the release is behind it.
+# Before any reply, within that of the acquire, within that of the command: ":1\r\n" of the release follows it.
 @pytest.mark.parametrize("after", [0, 3, -5])
 async def test_run_sends_no_command_twice(api: Any, server: Server, after: int) -> None:
     async with Proxy(server.port) as proxy:
@@ -116,7 +116,7 @@ async def test_run_sends_no_command_twice(api: Any, server: Server, after: int) 
             await eventually(lambda: server.admin.keys() == ["n"], "the end of the hold")
 
 
-async def test_run_has_its_reply_where_only_the_release_has_none(api: Any, server: Server) -> None:
+async def test_run_returns_its_reply_if_only_the_release_has_none(api: Any, server: Server) -> None:
     async with Proxy(server.port) as proxy:
         client, actor = api.client(proxy.port), api.actor()
         for number, lock in enumerate(families(api, client), 1):
@@ -126,7 +126,7 @@ async def test_run_has_its_reply_where_only_the_release_has_none(api: Any, serve
             await eventually(lambda: server.admin.keys() == ["n"], "the end of the hold")
 
 
-async def test_a_release_that_does_not_arrive_is_made_up_for(api: Any, server: Server) -> None:
+async def test_a_release_that_does_not_arrive_is_repeated(api: Any, server: Server) -> None:
     async with Proxy(server.port) as proxy:
         client, actor = api.client(proxy.port), api.actor()
         lock = api.locks.Lock(client, "k", timeout=600)
@@ -160,7 +160,7 @@ async def test_a_packet_that_arrives_in_part_leaves_nothing(api: Any, server: Se
         running = actor.start(lock.run, "INCR", "n")
         await eventually(lambda: server.holders("k"), "the grant")
         if session:
-            # The server alone releases it: no client can.
+            # Only the server can release it; no client can.
             server.ask("ACL", "SETUSER", "default", "-lock.release")
         try:
             if session:
@@ -178,7 +178,7 @@ async def test_a_packet_that_arrives_in_part_leaves_nothing(api: Any, server: Se
 async def test_a_connection_that_ends_while_run_waits(api: Any, server: Server) -> None:
     async with Proxy(server.port) as proxy:
         client, holder, waiter = api.client(server.port), api.actor(), api.actor()
-        # In RESP3 the asyncio pool of redis-py 8 gives out a connection that has ended meanwhile.
+        # In RESP3 the asyncio pool of redis-py 8 returns a connection that has ended meanwhile.
         proxied = api.client(proxy.port, protocol=2)
         lock, other = api.locks.Lock(client, "k", timeout=30), api.locks.Lock(proxied, "k", timeout=30)
         await holder.do(lock.acquire)
@@ -186,7 +186,7 @@ async def test_a_connection_that_ends_while_run_waits(api: Any, server: Server) 
         await eventually(lambda: server.waiters("k"), "a waiter")
         proxy.disconnect()
         if api_is_shared(api):
-            # The command was not sent yet: the wait goes on.
+            # The command was not sent yet: the wait continues.
             await eventually(lambda: server.calls("lock.acquire") >= 4, "the request again")
             await holder.do(lock.release)
             assert await running == 1
@@ -230,7 +230,7 @@ async def test_a_cancelled_run_leaves_nothing(api: Any, server: Server) -> None:
         process.communicate()
 
 
-async def test_run_under_options_that_do_not_fit(api: Any, server: Server) -> None:
+async def test_run_refuses_options_that_do_not_apply(api: Any, server: Server) -> None:
     client, actor, locks = api.client(server.port), api.actor(), api.locks
     for lock in (
         locks.Lock(client, "k", timeout=30, token="mine"),
@@ -242,7 +242,7 @@ async def test_run_under_options_that_do_not_fit(api: Any, server: Server) -> No
             await actor.do(lock.run, "INCR", "n")
     with pytest.raises(ValueError, match="a command"):
         await actor.do(locks.Lock(client, "k").run)
-    # It would wait for itself.
+    # It would wait for its own hold.
     reentrant, rw = locks.RLock(client, "r"), locks.RWLock(client, "rw")
     await actor.do(reentrant.acquire)
     await actor.do(rw.read().acquire)
@@ -250,13 +250,13 @@ async def test_run_under_options_that_do_not_fit(api: Any, server: Server) -> No
         with pytest.raises(LockError, match="use exec"):
             await actor.do(lock.run, "INCR", "n")
     assert server.admin.get("n") is None
-    # Without a deadline a process that dies would leave it for ever.
+    # Without a deadline a process that dies would leave the lock held for ever.
     async with Proxy(server.port) as proxy:
         assert await actor.do(locks.Lock(api.client(proxy.port), "k").run, "PTTL", "k") > 29_000
         assert b"PERSIST" not in proxy.packets[0]
 
 
-async def test_run_beside_old_clients(api: Any, server: Server) -> None:
+async def test_run_next_to_old_clients(api: Any, server: Server) -> None:
     client, actor = api.client(server.port), api.actor()
     lock = api.locks.Lock(client, "k", timeout=30, mixed=True, sleep=0.02)
     server.admin.set("k", "an old client's")
@@ -285,7 +285,7 @@ async def test_run_is_observed(api: Any, server: Server) -> None:
     assert [each.event for each in told] == ["queued", "not_granted"]
 
 
-async def test_run_repeats_what_was_refused_behind_the_grant(api: Any, server: Server) -> None:
+async def test_run_repeats_what_was_refused_after_the_grant(api: Any, server: Server) -> None:
     async with Proxy(server.port) as proxy:
         client, actor = api.client(proxy.port), api.actor()
         proxy.split_request(b"LOCK.EXEC")

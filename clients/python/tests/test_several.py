@@ -1,4 +1,4 @@
-"""The README's cases of one lock with several users: tasks that share an object, processes, forks, green threads."""
+"""The README's cases of several users of one lock: tasks that share an object, processes, forks, green threads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_tasks_that_share_a_lock_object_share_what_it_holds(server: Server
     assert await lock.owned()
     await lock.release()
     assert server.info("k") is None
-    # With one object per task, the loss is reported to the first task, and the second one's hold stays.
+    # With one object per task, the loss is reported to the first task, and the second task keeps its hold.
     first, second = (redislock.asyncio.Lock(client, "k", timeout=60) for _ in range(2))
     assert await first.acquire()
     server.ask("LOCK.BREAK", "k")
@@ -63,7 +63,7 @@ def test_what_is_held_over_a_fork_is_renewed_by_the_parent_alone(server: Server)
     child = os.fork()
     if child == 0:
         time.sleep(1)
-        # Its own deadline is over, and nothing here renews it.
+        # Its own deadline has passed, and nothing here renews it.
         os._exit(0 if lock.lost and lock.owned() else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert not lock.lost

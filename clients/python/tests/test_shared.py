@@ -1,4 +1,5 @@
-"""`shared=True`: the waits of all tasks of a client over one connection, and one for the messages that answer them."""
+"""`shared=True`: all tasks of a client wait over one connection, with a second one for the messages that answer
+them."""
 
 from __future__ import annotations
 
@@ -38,15 +39,15 @@ from test_run import (  # noqa: F401
     test_a_cancelled_run_leaves_nothing,
     test_a_connection_that_ends_while_run_waits,
     test_a_packet_that_arrives_in_part_leaves_nothing,
-    test_a_release_that_does_not_arrive_is_made_up_for,
+    test_a_release_that_does_not_arrive_is_repeated,
     test_run,
-    test_run_beside_old_clients,
-    test_run_has_its_reply_where_only_the_release_has_none,
+    test_run_next_to_old_clients,
+    test_run_returns_its_reply_if_only_the_release_has_none,
     test_run_is_observed,
-    test_run_is_told_that_the_lock_was_lost,
-    test_run_repeats_what_was_refused_behind_the_grant,
+    test_run_reports_that_the_lock_was_lost,
+    test_run_repeats_what_was_refused_after_the_grant,
     test_run_sends_no_command_twice,
-    test_run_under_options_that_do_not_fit,
+    test_run_refuses_options_that_do_not_apply,
     test_run_waits_in_the_queue_during_the_grace,
     test_run_waits_its_turn_or_says_that_it_was_not_granted,
 )
@@ -93,7 +94,7 @@ NAME = "counted"
 
 
 def connections(server: Server) -> int:
-    """Those of the test's client, which has the name."""
+    """The connections of the test's client, by its name."""
     return sum(each["name"] == NAME for each in server.admin.client_list())
 
 
@@ -122,7 +123,7 @@ async def test_two_hundred_tasks_over_ten_connections(api: Any, server: Server, 
     await holder.release()
     await asyncio.gather(*tasks)
     assert turns == list(range(200)) and most <= 10
-    # All of them withdrawn at once.
+    # All of them are withdrawn together.
     assert await holder.acquire()
     tasks = [asyncio.ensure_future(works(number)) for number in range(200)]
     await eventually(lambda: server.ask("LOCK.INFO", "k")[-3] == 200, "two hundred waiters")
@@ -151,7 +152,7 @@ async def test_a_connection_that_ends_ends_no_wait(api: Any, server: Server, kil
         ours = listens or each["cmd"].startswith("lock.")
         if ours and killed in ("both", "messages" if listens else "requests") and each["cmd"] != "lock.waiters":
             server.admin.client_kill(each["addr"])
-    # No wait lasts a slice.
+    # No wait lasts as long as one of its requests may.
     began = time.monotonic()
     await holder.release()
     await asyncio.gather(*tasks)
@@ -174,7 +175,7 @@ async def test_a_restarted_server_ends_no_wait(api: Any) -> None:
             again.stop()
 
 
-async def test_a_lost_message_costs_one_slice(api: Any, server: Server, monkeypatch: Any) -> None:
+async def test_a_lost_message_costs_one_request_of_the_wait(api: Any, server: Server, monkeypatch: Any) -> None:
     monkeypatch.setattr("redislock._protocol.SLICE_S", 0.5)
     monkeypatch.setattr(_shared.Link, "_deliver", lambda *_: None)
     server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
@@ -219,7 +220,7 @@ async def test_a_token_that_is_used_again_and_again_holds_alone(api: Any, server
 
 
 def held_back(monkeypatch: Any) -> Tuple[List[Any], Any]:
-    """The messages that come from now on, and the function that delivers one of them."""
+    """Holds back the messages that arrive from now on; returns them, and a function that delivers one of them."""
     messages: List[Any] = []
     deliver = _shared.Link._deliver
     monkeypatch.setattr(_shared.Link, "_deliver", lambda link, text: messages.append((link, text)))
@@ -230,7 +231,7 @@ def held_back(monkeypatch: Any) -> Tuple[List[Any], Any]:
 async def test_a_late_message_is_not_of_the_next_request(
     api: Any, server: Server, late: str, monkeypatch: Any
 ) -> None:
-    """The connection of the messages is slower than that of the requests."""
+    """The connection for messages is slower than the one for requests."""
     messages, deliver = held_back(monkeypatch)
     server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
     lock = api.locks.Lock(api.client(server.port), "k", timeout=60, token="mine", thread_local=False)
@@ -252,7 +253,7 @@ async def test_a_late_message_is_not_of_the_next_request(
     assert not wait.done()
     server.ask("LOCK.RELEASE", "k", "somebody", "FAILED")
     assert await wait is True and [holder["owner"] for holder in server.holders("k")] == ["mine"]
-    # Nothing is late any more: an operator's message is taken at its word.
+    # No message is late any more: an operator's message is accepted.
     await lock.release()
     server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
     wait = asyncio.ensure_future(lock.acquire())
@@ -262,9 +263,7 @@ async def test_a_late_message_is_not_of_the_next_request(
         await wait
 
 
-async def test_a_request_that_is_asked_again_and_was_done_before_is_withdrawn(
-    api: Any, server: Server, monkeypatch: Any
-) -> None:
+async def test_a_repeated_request_that_was_done_before_is_withdrawn(api: Any, server: Server, monkeypatch: Any) -> None:
     messages, deliver = held_back(monkeypatch)
     server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
     lock = api.locks.Lock(api.client(server.port), "k", timeout=60, token="mine", thread_local=False)
@@ -337,7 +336,7 @@ async def test_a_silent_network_ends_a_wait_in_time(api: Any, server: Server) ->
         await eventually(lambda: not server.waiters("k"), "an empty queue")
 
 
-async def test_a_request_of_short_patience_ends_no_connection(api: Any, server: Server, monkeypatch: Any) -> None:
+async def test_a_request_with_a_short_timeout_ends_no_connection(api: Any, server: Server, monkeypatch: Any) -> None:
     async with Proxy(server.port) as proxy:
         pool = api.client(proxy.port).connection_pool
         link = await _shared._links.of(pool).opened(pool, 30)
@@ -347,7 +346,7 @@ async def test_a_request_of_short_patience_ends_no_connection(api: Any, server: 
             await link.request(("ECHO", "late"), 0.01)
         proxy.speak()
         assert await link.request(("ECHO", "in time"), 30) == b"in time" and not link.is_over
-        # A silent one is replaced, however short the patience of each request is.
+        # A silent one is replaced, however short the timeout of each request is.
         monkeypatch.setattr(_shared, "SILENT_S", 0.05)
         proxy.silence()
         while not link.is_over:
@@ -387,7 +386,7 @@ async def test_idle_connections_are_closed(api: Any, server: Server, monkeypatch
     await eventually(lambda: connections(server) == 0, "no connection left")
 
 
-async def test_a_user_without_the_channel_is_told(api: Any, server: Server) -> None:
+async def test_a_user_without_the_channel_gets_an_error(api: Any, server: Server) -> None:
     server.ask("ACL", "SETUSER", "clerk", "on", "nopass", "~*", "resetchannels", "+@all")
     client = api.client(server.port, username="clerk", password="any")
     with pytest.raises(NoPermissionError, match="channel"):

@@ -1,5 +1,5 @@
-"""The examples of a worker that ends by SIGTERM: nothing is left in the queue, and no lock for its lease to end. And
-owners that end without a release: nobody renews their locks."""
+"""The examples of a worker that ends on SIGTERM: no request stays in the queue, and no lock stays held until its lease
+expires. And owners that end without a release: nothing renews their locks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXAMPLES = ROOT / "clients/python/examples"
 
 @pytest.mark.parametrize("when", ["waiting", "working"])
 @pytest.mark.parametrize("example", ["shutdown.py", "shutdown_asyncio.py"])
-def test_a_worker_that_is_told_to_end(server: Server, tmp_path: Path, example: str, when: str) -> None:
+def test_a_worker_that_gets_sigterm(server: Server, tmp_path: Path, example: str, when: str) -> None:
     step = tmp_path / "step"
     step.write_text("#!/bin/sh\necho begun >>steps\nsleep 0.5\necho ended >>steps\n")
     step.chmod(0o755)
@@ -65,7 +65,7 @@ def expires(server: Server) -> None:
     until(lambda: not server.admin.exists("left"), "the end of the lease")
 
 
-def test_a_thread_that_ends_takes_its_hold_along(server: Server, no_collection: None) -> None:
+def test_the_hold_of_a_thread_ends_with_it(server: Server, no_collection: None) -> None:
     def leaves_its_lock(client: redis.Redis) -> None:
         lock = redislock.RLock(client, "left", timeout=0.6, auto_renew=True)
         lock.acquire()
@@ -78,12 +78,12 @@ def test_a_thread_that_ends_takes_its_hold_along(server: Server, no_collection: 
     expires(server)
 
 
-def test_a_lock_that_is_dropped_takes_its_hold_along(server: Server, no_collection: None) -> None:
+def test_the_hold_of_a_dropped_lock_ends_with_it(server: Server, no_collection: None) -> None:
     assert redislock.Lock(redis.Redis(port=server.port), "left", timeout=0.6, auto_renew=True).acquire()
     expires(server)
 
 
-def test_a_lock_of_asyncio_that_is_dropped_takes_its_hold_along(server: Server, no_collection: None) -> None:
+def test_the_hold_of_a_dropped_asyncio_lock_ends_with_it(server: Server, no_collection: None) -> None:
     async def leaves_its_lock() -> None:
         client = AsyncioApi().client(server.port)
         assert await redislock.asyncio.Lock(client, "left", timeout=0.6, auto_renew=True).acquire()

@@ -1,5 +1,5 @@
-"""An exception from a signal handler comes between any two instructions: no lock is left that the program does not
-know of, and none is renewed for ever."""
+"""A signal handler may raise between any two instructions: no lock is left that the program does not know of, and none
+is renewed for ever."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from redislock._connections import GET_CONNECTION_ARGS
 from servers import Proxy, Server, eventually
 from test_conformance import background
 
-# As a soft time limit of celery. One alarm for each attempt, at a random moment of it. The program has the lock if the
-# call returned, and an alarm that comes later finds it disarmed.
+# Like a soft time limit of celery: one alarm for each attempt, at a random moment. The program has the lock if the call
+# returned; an alarm that arrives later has no effect.
 STORM = """
 import random, signal, sys, threading, time, traceback
 import redis, redislock
@@ -27,7 +27,7 @@ class TimeLimit(Exception): pass
 armed = False
 
 def exceeded(*_):
-    # Where another thread gets the signal, it may come after disarm().
+    # If another thread gets the signal, it may arrive after disarm().
     if armed:
         raise TimeLimit
 
@@ -67,7 +67,7 @@ def make():
         return redislock.MultiLock(client, [name, "other"], **options)
     return redislock.Lock(client, name, **options)
 
-# The objects live on: what they hold is not dropped with them.
+# Keeps the objects alive: dropping them would release what they hold.
 locks, outcomes = [], {"held": 0, "raised": 0, "kept": 0}
 
 def took(lock):
@@ -141,7 +141,7 @@ def release_soon():
     time.sleep(0.001)
     admin.execute_command("LOCK.RELEASE", name, "other")
 
-# It follows the length of an attempt: about half of the alarms come in time.
+# Adapts to the duration of an attempt, so that about half of the alarms arrive in time.
 longest_s = 0.001
 for number in range(attempts):
     if "wait" in way:
@@ -151,7 +151,7 @@ for number in range(attempts):
     longest_s = min(0.02, max(2e-5, longest_s * (0.9 if attempt(longest_s) else 1.1)))
     if "wait" in way:
         other.join()
-# What was begun behind the caller ends, and nothing is renewed.
+# The work in the background ends, and nothing is renewed.
 ends = time.monotonic() + 60
 def behind():
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("redislock")]
@@ -197,11 +197,11 @@ def test_an_exception_of_a_signal_handler_leaves_no_lock(server: Server, way: st
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         said = process.stdout.readline().split()
-        # The process lives on.
+        # The process goes on.
         assert process.poll() is None and len(said) == 4, said
         raised, _, kept, behind = map(int, said)
         assert raised > attempts / 4, "so many alarms came in time"
-        # Of `with`: in the first instruction of its end.
+        # In the first instruction of leaving `with`.
         assert kept <= raised / 50 or "exit" not in way
         assert not behind
         held: Any = [server.info(key) for key in server.admin.keys("storm*")]
@@ -211,11 +211,11 @@ def test_an_exception_of_a_signal_handler_leaves_no_lock(server: Server, way: st
 
 
 class TimeLimit(Exception):
-    """What a handler raises."""
+    """The exception of a handler."""
 
 
 class Interrupted(redis.Connection):
-    """A signal comes between the sending of HELLO and the reading of its reply."""
+    """A signal arrives after HELLO was sent and before its reply is read."""
 
     is_armed = False
     sent_before_the_reply: List[Any] = []
@@ -243,7 +243,7 @@ async def test_the_reply_to_an_interrupted_handshake_is_not_that_of_the_next_com
         async with Proxy(server.port) as proxy:
             pool = redis.ConnectionPool(connection_class=Interrupted, port=proxy.port, protocol=3)
             client, actor = api.closes(redis.Redis(connection_pool=pool)), api.actor()
-            # The pool has a connection, which is in use: it makes another one.
+            # The connection of the pool is in use: it opens another one.
             assert not await actor.do(redislock.Lock(client, "k").locked)
             in_use = await actor.do(pool.get_connection, *GET_CONNECTION_ARGS)
             Interrupted.is_armed = True
@@ -263,7 +263,7 @@ async def test_the_reply_to_an_interrupted_handshake_is_not_that_of_the_next_com
         await api.end()
 
 
-# Every way, so that the first connect and all of the client's own code are among them.
+# Every way to acquire, so that the first connect and all of the client's own code are included.
 IMPORTS = """
 import sys
 import redis, redislock
@@ -283,7 +283,7 @@ print(*sorted(set(sys.modules) - before))
 
 
 def test_no_call_imports_a_module(server: Server) -> None:
-    """An import that an exception of a signal handler interrupts may leave its lock locked: later imports hang."""
+    """If a signal handler's exception interrupts an import, the import lock may stay locked, and later imports hang."""
     words = [sys.executable, "-c", IMPORTS, str(server.port)]
     imported = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     assert imported == "\n"

@@ -1,4 +1,4 @@
-"""A client with a single connection, which SELECT and AUTH move: its locks make connections of their own."""
+"""A client with a single connection, which SELECT and AUTH change: its locks open connections of their own."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ async def test_a_lock_of_a_moved_connection_is_refused(api: Any, server: Server,
         with refusal:
             await do(actor, call)
     assert server.info("k") is None and server.admin.dbsize() == 1
-    # What is held is released where it was acquired.
+    # A held lock is released where it was acquired.
     await do(actor, taken.release)
     assert server.info("taken") is None
-    # Moved back, the same lock goes on.
+    # After moving back, the same lock works again.
     await do(actor, client.execute_command, *(["SELECT", 0] if moved == "database" else ["AUTH", "default", "any"]))
     if family != "replicas":
         await do(actor, lock.acquire)
@@ -72,7 +72,7 @@ async def test_a_lock_is_where_a_single_connection_was_made(api: Any, server: Se
         await do(actor, lock.release)
 
 
-async def test_a_user_who_may_not_be_asked_for_the_place_is_told(api: Any, server: Server) -> None:
+async def test_a_user_without_the_permission_to_find_the_connection_gets_an_error(api: Any, server: Server) -> None:
     server.ask("ACL", "SETUSER", "clerk", "on", "nopass", "~*", "&*", "+@all", "-client|info")
     options = {"single_connection_client": True, "username": "clerk", "password": "any"}
     client, actor = api.client(server.port, **options), api.actor()
@@ -93,7 +93,7 @@ async def test_a_busy_connection_delays_no_acquire_beyond_its_time(api: Any, ser
         with pytest.raises(redis.TimeoutError, match="busy"):
             await actor.do(lambda waits=waits: api.locks.Lock(client, "k", timeout=60).acquire(**waits))
     assert time.monotonic() - began < 1 + 1.5 + LATE_S and not blocked.done()
-    # Without a limit it waits for the connection.
+    # Without a time limit it waits for the connection.
     wait = actor.start(api.locks.Lock(client, "k", timeout=60).acquire)
     server.ask("LPUSH", "nothing", "a value")
     await blocked

@@ -1,6 +1,6 @@
-"""Nothing is kept for a pair of acquire and release behind it, nor for a name behind its last hold.
+"""No memory stays in use after a pair of acquire and release, nor for a name after its last hold.
 
-SOAK_PAIRS=100000 makes the soak of a release; the number here finds what keeps a hundred bytes for each pair.
+SOAK_PAIRS=100000 is the number for a release of this project; the default finds a leak of a hundred bytes per pair.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def made(number):
         return locks.MultiLock(client, [name, name + ":2"], **options)
     return locks.Lock(client, name, **options)
 
-# One object for many pairs, too.
+# Also one object for many pairs.
 kept = made("kept")
 
 def pair(number):
@@ -105,7 +105,7 @@ print(soak() if kind == "sync" else asyncio.run(soak_async()))
 
 WAYS = ["plain", "rlock", "read", "write", "semaphore", "semaphore slot", "multi", "session", "auto_renew", "on_lost"]
 WAYS += ["at_least", "mixed", "run", "once"]
-# A pool of tokens, the last error of a logger: what does not grow with the pairs.
+# A pool of tokens, the last error of a logger: memory that does not grow with the pairs.
 MOST = 100_000
 
 

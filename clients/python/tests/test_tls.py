@@ -15,7 +15,7 @@ from servers import SERVER, Server, eventually, free_port
 
 
 def certificate(directory: Path) -> List[str]:
-    """A key and a certificate of its own, as options of a server that speaks nothing else with clients."""
+    """A new key and certificate, as options of a server that only accepts TLS from clients."""
     key, cert = str(directory / "key.pem"), str(directory / "cert.pem")
     openssl = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     subject = ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-keyout", key, "-out", cert]
@@ -32,7 +32,7 @@ class TlsServer(Server):
         self.client_options = {"ssl": True, "ssl_ca_certs": certificate_options[1]}
 
 
-# One server for all.
+# One server for all tests.
 pytestmark = pytest.mark.xdist_group("tls")
 
 
@@ -70,7 +70,7 @@ async def test_acquire_wait_and_release(api: Any, server: TlsServer) -> None:
     client, holder, waiter = api.client(server.tls_port, **server.client_options), api.actor(), api.actor()
     lock, other = api.locks.Lock(client, "k", timeout=60), api.locks.Lock(client, "k", timeout=60)
     assert await holder.do(lock.acquire)
-    # A second slice of the wait, with a time-out of the socket and without.
+    # A second request of the wait, with a socket timeout and without.
     for socket_timeout in (1.2, None):
         patient = api.client(server.tls_port, socket_timeout=socket_timeout, **server.client_options)
         assert not await waiter.do(api.locks.Lock(patient, "k").acquire, blocking_timeout=2)
