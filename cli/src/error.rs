@@ -136,7 +136,7 @@ fn is_module_command(message: &str) -> bool {
     let Some((_, name)) = message.split_once("unknown command ") else { return false };
     // Redis before 7.0 quotes the name with a backtick.
     let name = name.trim_start_matches(['\'', '`']);
-    ["LOCK.", "RLOCK.", "RWLOCK.", "SEM.", "MLOCK."].iter().any(|family| name.starts_with(family))
+    ["LOCK.", "RLOCK.", "RWLOCK.", "SEM.", "MLOCK."].iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn io_kind(cause: &RedisError) -> Option<io::ErrorKind> {

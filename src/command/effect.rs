@@ -50,13 +50,13 @@ const MOST_BYTES: usize = 2 + 17 + 20 + 20 + 11 + 11 + MAX_OWNER;
 
 /// Encodes a hold and calls back with the arguments after the key; `None` for a vacant lock.
 #[inline]
-pub fn encode_hold<R>(lock: &Lock, hold: &Hold<'_>, pass_on: impl FnOnce(&[u8]) -> R) -> Option<R> {
+pub fn encode_hold<R>(lock: &Lock, hold: &Hold<'_>, send: impl FnOnce(&[u8]) -> R) -> Option<R> {
     let kind = lock.lock_type_and_limit()?;
     let mut room = [0; MOST_BYTES];
     let mut free = &mut room[..];
     write_hold(&mut free, kind, hold).expect("there is room for the longest hold");
     let len = MOST_BYTES - free.len();
-    room.get(..len).map(pass_on)
+    room.get(..len).map(send)
 }
 
 fn write_hold(out: &mut &mut [u8], kind: LockTypeAndLimit, hold: &Hold<'_>) -> io::Result<()> {

@@ -172,7 +172,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     fn is_in_script_or_transaction(self) -> bool;
 
     /// Counts the outcome of a command on a key of `lock.adopt`, which holds or would hold a lock of this type.
-    fn count_seen(self, key: &[u8], lock_type: LockType, count: impl FnOnce(&mut Seen));
+    fn count_observed(self, key: &[u8], lock_type: LockType, count: impl FnOnce(&mut Seen));
 
     /// The patterns of `lock.adopt` and of `lock.adopt-observe`.
     fn pattern_rows(self) -> Vec<PatternRow>;

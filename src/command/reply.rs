@@ -186,7 +186,7 @@ mod tests {
         assert_eq!((signed(0), signed(i64::MAX as u64)), (0, i64::MAX));
     }
 
-    const FAMILIES: [LockType; 4] = [LockType::Mutex, LockType::Reentrant, LockType::ReadWrite, LockType::Semaphore];
+    const LOCK_TYPES: [LockType; 4] = [LockType::Mutex, LockType::Reentrant, LockType::ReadWrite, LockType::Semaphore];
 
     fn owner() -> OwnerRef<'static> {
         OwnerRef::new(b"t").unwrap()
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_grant_contains_owner_fence_and_except_for_a_mutex_the_holds() {
-        for lock_type in FAMILIES {
+        for lock_type in LOCK_TYPES {
             assert_eq!(
                 record(|out| grant(out, lock_type, owner(), fence(), 3, None)),
                 row(lock_type, 7, 3),
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_granted_wait_has_the_reply_of_a_grant() {
-        for lock_type in FAMILIES {
+        for lock_type in LOCK_TYPES {
             let outcome = WaitOutcome::Granted { fence: fence(), holds: 3, slot: None };
             assert_eq!(
                 record(|out| wait_outcome(out, lock_type, owner(), outcome)),

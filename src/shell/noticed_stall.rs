@@ -9,12 +9,12 @@ pub struct NoticedStall {
     pub since: Instant,
     /// How many replicas there were.
     pub replicas: usize,
-    pub asked: Option<AskedReplicas>,
+    pub ack_request: Option<AckRequest>,
 }
 
 /// The replicas were asked to acknowledge.
 #[derive(Clone, Copy)]
-pub struct AskedReplicas {
+pub struct AckRequest {
     pub last: Instant,
     /// The replication offset at the first request. A replica with a larger offset has acknowledged data since.
     pub offset: i64,

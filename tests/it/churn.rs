@@ -111,10 +111,10 @@ fn the_memory_of_requests_for_many_keys_is_freed_when_their_connection_closes() 
     assert_eq!(client.run("CONFIG SET lock.keep-place 0"), Reply::ok());
     let in_vain = |client: &mut Client, count: usize| {
         hold(client, "k0", "holder");
-        let mut several = server.client();
+        let mut multi_key = server.client();
         for n in 0..count {
             let keys: String = (0..127).map(|key| format!("{n}:{key} ")).collect();
-            let queued = several.run(&format!("MLOCK.ACQUIRE 128 k0 {keys}{n} BLOCK 0 NOTIFY ch"));
+            let queued = multi_key.run(&format!("MLOCK.ACQUIRE 128 k0 {keys}{n} BLOCK 0 NOTIFY ch"));
             assert_eq!(queued.items()[1], Reply::Int(0));
         }
     };

@@ -70,7 +70,7 @@ fn setting_it_forward_delays_no_request() {
     let [mut other] = line_up(&server, "d", ["b"]);
     set_clock(&mut server, 60);
     let start = Instant::now();
-    let mut late = Waiter::ask(&server, "LOCK.ACQUIRE e b BLOCK 200");
+    let mut late = Waiter::request(&server, "LOCK.ACQUIRE e b BLOCK 200");
     assert_eq!(client.run("DEL d"), Reply::Int(1));
     other.granted("b");
     // Its lease has expired by the wall clock.
@@ -156,7 +156,7 @@ fn grace_periods_do_not_depend_on_the_wall_clock() {
         return;
     }
     let mut server = clocked().config("lock.grace 600").start();
-    let mut waits = Waiter::ask(&server, "LOCK.ACQUIRE k a BLOCK 0");
+    let mut waits = Waiter::request(&server, "LOCK.ACQUIRE k a BLOCK 0");
     set_clock(&mut server, -30);
     waits.granted_within("a", Duration::from_millis(600) + SOON);
 
@@ -257,7 +257,7 @@ fn a_clock_briefly_ahead_delays_no_request() {
     for _ in 0..3 {
         set_clock(&mut server, 3_600);
         let start = Instant::now();
-        let mut waits = Waiter::ask(&server, "LOCK.ACQUIRE k b BLOCK 300");
+        let mut waits = Waiter::request(&server, "LOCK.ACQUIRE k b BLOCK 300");
         client.run("PING");
         set_clock(&mut server, 0);
         assert_times_out(&mut waits, start, 300);

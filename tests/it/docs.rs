@@ -119,8 +119,8 @@ fn the_module_is_named_lock_and_reports_its_version() {
         panic!("three numbers: {version}")
     };
     assert_eq!(module.expect("the module").get("ver").int(), 10_000 * major + 100 * minor + patch);
-    if let Some(told) = server.info("lock").find("lock_version") {
-        assert_eq!(told, version);
+    if let Some(reported) = server.info("lock").find("lock_version") {
+        assert_eq!(reported, version);
     }
 }
 

@@ -75,9 +75,9 @@ fn after_a_promotion_only_holders_continue() {
 fn when_it_ends_waiters_are_granted_without_a_command() {
     let start = Instant::now();
     let server = quiet().config("lock.grace 1500").start();
-    let mut free = Waiter::ask(&server, &format!("LOCK.ACQUIRE k a {LONG} BLOCK 0"));
+    let mut free = Waiter::request(&server, &format!("LOCK.ACQUIRE k a {LONG} BLOCK 0"));
     let mut readers =
-        ["r1", "r2"].map(|owner| Waiter::ask(&server, &format!("RWLOCK.ACQUIRE rw {owner} READ {LONG} BLOCK 0")));
+        ["r1", "r2"].map(|owner| Waiter::request(&server, &format!("RWLOCK.ACQUIRE rw {owner} READ {LONG} BLOCK 0")));
     free.granted_within("a", Duration::from_millis(1500) + SOON);
     assert!(ms_since(start) >= 1500, "too early: {:?}", start.elapsed());
     readers[0].granted("r1");

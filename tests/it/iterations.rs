@@ -135,9 +135,9 @@ fn a_waiter_without_its_wrongtype_reply_yet_is_granted_the_key_once_it_is_free_a
     });
     crowd.client.run("DEL k");
     crowd.read_outcomes(MANY - 1);
-    let told = crowd.others.len();
+    let reported_before = crowd.others.len();
     assert!(crowd.others.values().all(|outcome| outcome == "wrongtype"), "{:?}", crowd.others.values().next());
-    crowd.assert_in_order(told..MANY);
+    crowd.assert_in_order(reported_before..MANY);
 }
 
 #[test]

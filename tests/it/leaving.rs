@@ -13,11 +13,11 @@ fn assert_the_next_moves_up(leave: impl FnOnce(&mut Client, Waiter) -> Option<Wa
     let mut client = server.client();
     hold(&mut client, "k", "a");
     let [b, mut c, mut d] = line_up(&server, "k", ["b", "c", "d"]);
-    let told = leave(&mut client, b);
+    let last_reply = leave(&mut client, b);
     until_queue(&mut client, "k", &["c", "d"]);
     server.wait_blocked(2);
-    if let Some(mut told) = told {
-        assert_eq!(told.client.run("PING"), Reply::Status("PONG".into()), "it can continue");
+    if let Some(mut last_reply) = last_reply {
+        assert_eq!(last_reply.client.run("PING"), Reply::Status("PONG".into()), "it can continue");
     }
     assert_eq!(holders(&mut client, "k"), ["a"], "no request is granted it by that");
     client.run("LOCK.RELEASE k a");
@@ -38,11 +38,11 @@ fn a_cancel_with_a_client_unblock_error_in_one_step_replies_once() {
         let unblock = format!("CLIENT UNBLOCK {} ERROR", b.id);
         let replies = multi(client, &["LOCK.CANCEL k b", "LOCK.CANCEL k b", &unblock]);
         assert_eq!(replies[..2], [Reply::Int(1), Reply::Int(0)]);
-        let told = match replies[2].int() {
+        let last_reply = match replies[2].int() {
             0 => "UNBLOCKED cancelled",
             _ => "UNBLOCKED client unblocked via CLIENT UNBLOCK",
         };
-        assert_eq!(b.only_reply(), Reply::Error(told.into()));
+        assert_eq!(b.only_reply(), Reply::Error(last_reply.into()));
         Some(b)
     });
 }

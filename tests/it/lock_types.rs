@@ -160,7 +160,7 @@ fn leases_of_many_holders_expire_one_by_one() {
         (0..200).map(|n| format!("SEM.ACQUIRE k o{n} LIMIT 200 PX {}", 200 + (n * 37) % 200)).collect();
     let start = Instant::now();
     client.pipeline(&lines).iter().for_each(|reply| assert!(reply.fence() > 0));
-    let mut large = Waiter::ask(&server, "SEM.ACQUIRE k large LIMIT 200 PERMITS 200 PX 60000 BLOCK 0");
+    let mut large = Waiter::request(&server, "SEM.ACQUIRE k large LIMIT 200 PERMITS 200 PX 60000 BLOCK 0");
     let reply = large.reply_within(Duration::from_secs(1) + SOON);
     assert_eq!(reply.items()[2], Reply::Int(200));
     assert!(ms_since(start) >= 399, "the last lease ends after 399 ms, not {:?}", start.elapsed());

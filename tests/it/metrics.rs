@@ -247,10 +247,10 @@ fn the_panels_of_the_dashboard_do_not_overlap() {
         let title = text(&panel["title"]);
         assert!(panels[..index].iter().all(|other| other["id"] != panel["id"]), "{title}: its id");
         assert!(panel["type"] == "row" || !text(&panel["description"]).is_empty(), "{title}");
-        let place = |name: &str| panel["gridPos"][name].as_u64().expect("a number");
-        assert!(place("x") + place("w") <= 24, "{title} is outside");
-        for y in place("y")..place("y") + place("h") {
-            for x in place("x")..place("x") + place("w") {
+        let position = |name: &str| panel["gridPos"][name].as_u64().expect("a number");
+        assert!(position("x") + position("w") <= 24, "{title} is outside");
+        for y in position("y")..position("y") + position("h") {
+            for x in position("x")..position("x") + position("w") {
                 assert!(!taken.contains(&(x, y)), "{title} lies on another panel");
                 taken.push((x, y));
             }

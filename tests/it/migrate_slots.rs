@@ -307,7 +307,7 @@ fn waiters_for_a_free_key_or_without_blocking_learn_that_the_slot_has_moved() {
 
     let mut client = target.client();
     hold(&mut client, "{k}", "a");
-    let ask = "LOCK.ACQUIRE {k} b BLOCK 0 NOTIFY {k}messages";
+    let request = "LOCK.ACQUIRE {k} b BLOCK 0 NOTIFY {k}messages";
     // RESP3, so that messages are distinct from replies.
     let [mut old, mut new] = [target, source].map(Server::client3);
     let next_of = |client: &mut Client, kind: &str| {
@@ -317,7 +317,7 @@ fn waiters_for_a_free_key_or_without_blocking_learn_that_the_slot_has_moved() {
     };
     old.send_line("SSUBSCRIBE {k}messages");
     next_of(&mut old, "ssubscribe");
-    assert_eq!(client.run(ask).items()[1], Reply::Int(0));
+    assert_eq!(client.run(request).items()[1], Reply::Int(0));
     cluster.migrate(1);
     // The channel moves with its slot.
     next_of(&mut old, "sunsubscribe");
@@ -325,7 +325,7 @@ fn waiters_for_a_free_key_or_without_blocking_learn_that_the_slot_has_moved() {
     new.send_line("SSUBSCRIBE {k}messages");
     next_of(&mut new, "ssubscribe");
     let mut client = source.client();
-    assert_eq!(client.run(ask).items()[1], Reply::Int(0));
+    assert_eq!(client.run(request).items()[1], Reply::Int(0));
     client.run("LOCK.RELEASE {k} a");
     let message = next_of(&mut new, "smessage");
     assert!(message.items()[2].text().contains(r#""outcome":"granted""#), "{message:?}");

@@ -116,8 +116,8 @@ impl DebianServer {
         until("Debian's server answers", || {
             let ended = server.process.try_wait().expect("a child");
             assert!(ended.is_none(), "it has ended:\n{}", fs::read_to_string(&log).unwrap_or_default());
-            let answers = || Client::try_connect(port)?.try_cmd(&["PING"]);
-            answers().is_ok_and(|reply| !reply.is_error())
+            let is_up = || Client::try_connect(port)?.try_cmd(&["PING"]);
+            is_up().is_ok_and(|reply| !reply.is_error())
         });
         server
     }

@@ -237,11 +237,11 @@ fn the_pages_have_the_syntax_of_every_command_as_the_server_has_it() {
         })
         .collect();
     let help = Server::start().client().run("LOCK.HELP");
-    let told = help.items().iter().filter_map(|line| match line {
+    let listed = help.items().iter().filter_map(|line| match line {
         Reply::Status(line) if line.contains('.') && !line.starts_with("    ") => Some(line.as_str()),
         _ => None,
     });
-    for syntax in told.filter(|line| !line.starts_with("LOCK.APPLY ")) {
+    for syntax in listed.filter(|line| !line.starts_with("LOCK.APPLY ")) {
         // Some pages describe the command on the same line.
         let has =
             |line: &&String| line.strip_prefix(syntax).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '));

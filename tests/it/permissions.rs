@@ -252,25 +252,25 @@ fn with_the_default_user_off_replicas_and_sentinels_log_in_and_others_are_refuse
     let monitor = format!("sentinel monitor locks 127.0.0.1 {} 1", primary.port());
     let sentinel = Server::builder().sentinel().config(monitor);
     let sentinel = settings_of("Sentinels").into_iter().fold(sentinel, |builder, line| builder.config(line)).start();
-    let mut asked = sentinel.client();
+    let mut sentinel_client = sentinel.client();
     until("the Sentinel knows the replica", || {
-        let replicas = asked.run("SENTINEL REPLICAS locks");
+        let replicas = sentinel_client.run("SENTINEL REPLICAS locks");
         replicas.items().iter().any(|replica| replica.items().iter().any(|word| word.is_bulk("ok")))
     });
-    until("it accepts the failover", || !asked.run("SENTINEL FAILOVER locks").is_error());
+    until("it accepts the failover", || !sentinel_client.run("SENTINEL FAILOVER locks").is_error());
     // A Sentinel closes the connections of a server whose role it changes.
-    let asked = |server: &Server, words: &[&str]| {
+    let sentinel_client = |server: &Server, words: &[&str]| {
         let mut admin = server.client();
         admin.try_cmd(&["AUTH", "admin", "admin-secret"])?;
         admin.try_cmd(words)
     };
     until("the replica is the primary", || {
-        asked(&replica, &["ROLE"]).is_ok_and(|role| role.items()[0].is_bulk("master"))
+        sentinel_client(&replica, &["ROLE"]).is_ok_and(|role| role.items()[0].is_bulk("master"))
     });
     assert!(is_held_at(&replica));
     log_in(&replica, "worker").run("LOCK.ACQUIRE lock:2 me PX 60000").fence();
     until("the old primary follows", || {
-        asked(&primary, &["LOCK.HELD", "lock:2", "me"]).is_ok_and(|held| !held.is_nil())
+        sentinel_client(&primary, &["LOCK.HELD", "lock:2", "me"]).is_ok_and(|held| !held.is_nil())
     });
 }
 
@@ -305,16 +305,16 @@ fn the_users_of_the_document_may_do_what_it_says() {
     let (_, table) = DOCUMENT.split_once("\n## What each may do\n").expect("the table");
     for row in table.lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
-        let [command, told @ ..] = cells.as_slice() else { panic!("{row}") };
+        let [command, documented @ ..] = cells.as_slice() else { panic!("{row}") };
         let words = words_of(command.trim_matches('`'));
-        for (name, told) in ["worker", "operator", "dashboard"].iter().zip(told) {
+        for (name, documented) in ["worker", "operator", "dashboard"].iter().zip(documented) {
             let admin = &mut server.client();
             admin.run("FLUSHALL");
             admin.run("LOCK.ACQUIRE lock:1 me").fence();
             let mut client = server.client();
             assert!(!client.cmd(&["AUTH", name, &format!("{name}-secret")]).is_error(), "{name}");
             let is_permitted = !is_refused(&mut client, &words);
-            assert_eq!(if is_permitted { "yes" } else { "no" }, *told, "{name}: {command}");
+            assert_eq!(if is_permitted { "yes" } else { "no" }, *documented, "{name}: {command}");
             tried += 1;
         }
     }

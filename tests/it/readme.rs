@@ -113,14 +113,14 @@ fn every_setting_of_the_example_exists_and_has_the_default_that_its_comment_says
     for setting in settings(EXAMPLE_CONF) {
         let reply = client.cmd(&["CONFIG", "GET", setting.name]);
         assert_eq!(reply.pairs().len(), 1, "{} is no setting of the server", setting.name);
-        let Some(told) = setting.default else { panic!("no \"Default: …\" above {}", setting.name) };
+        let Some(documented) = setting.default else { panic!("no \"Default: …\" above {}", setting.name) };
         if !SET_BY_THE_HARNESS.contains(&setting.name) {
             let default = reply.get(setting.name).text();
-            assert_eq!(told, if default.is_empty() { "empty" } else { default }, "{}", setting.name);
+            assert_eq!(documented, if default.is_empty() { "empty" } else { default }, "{}", setting.name);
         }
         if setting.name.starts_with("lock.") {
             let value = if setting.value == "\"\"" { "empty" } else { setting.value };
-            assert_eq!(value, told, "{}: the example keeps the default", setting.name);
+            assert_eq!(value, documented, "{}: the example keeps the default", setting.name);
             ours += 1;
         }
     }
@@ -265,9 +265,9 @@ fn settings(text: &str) -> impl Iterator<Item = Setting<'_>> {
             default = rest.and_then(|rest| rest.split(['.', ',', '(']).next()).map(str::trim).or(default);
             return None;
         }
-        let told = default.take();
+        let documented = default.take();
         let (name, value) = line.split_once(' ')?;
-        Some(Setting { name, value, default: told })
+        Some(Setting { name, value, default: documented })
     })
 }
 

@@ -176,7 +176,7 @@ mod client_pause {
         let mut client = server.client();
         hold(&mut client, "k", "a");
         let start = Instant::now();
-        let mut b = Waiter::ask(&server, "LOCK.ACQUIRE k b BLOCK 200");
+        let mut b = Waiter::request(&server, "LOCK.ACQUIRE k b BLOCK 200");
         client.run("CLIENT PAUSE 60000 WRITE");
         assert_eq!(b.reply_within(Duration::from_millis(200) + SOON), Reply::NullArray);
         assert!(ms_since(start) >= 200);
@@ -319,7 +319,7 @@ mod replicas_and_saves {
         let mut client = server.client();
         hold(&mut client, "k", "a");
         let start = Instant::now();
-        let mut b = Waiter::ask(&server, "LOCK.ACQUIRE k b BLOCK 200");
+        let mut b = Waiter::request(&server, "LOCK.ACQUIRE k b BLOCK 200");
         let [c] = line_up(&server, "k", ["c"]);
         client.run("CONFIG SET min-replicas-to-write 1");
         drop(c);

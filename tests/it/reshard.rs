@@ -100,10 +100,10 @@ fn a_lock_that_has_moved_is_not_granted_again_on_its_source() {
     target.run("ASKING");
     assert_eq!(target.run("LOCK.HELD k a").items()[0], Reply::Int(fence));
     // Now or when the slot has moved, they get this one error and nothing before it.
-    let told = waiters.each_mut().map(|waiter| waiter.client.read_within(A_WHILE));
+    let early_reply = waiters.each_mut().map(|waiter| waiter.client.read_within(A_WHILE));
     cluster.finish_to_move("k");
-    for (waiter, told) in waiters.iter_mut().zip(told) {
-        assert_redirected(&told.unwrap_or_else(|| waiter.client.read()));
+    for (waiter, early_reply) in waiters.iter_mut().zip(early_reply) {
+        assert_redirected(&early_reply.unwrap_or_else(|| waiter.client.read()));
     }
     cluster.source.wait_blocked(0);
     assert_eq!(holders(&mut target, "k"), ["a"]);
@@ -157,8 +157,8 @@ fn multiple_keys_of_a_moving_slot_are_granted_by_one_node_or_none() {
     let requests = ["{k}here {k}gone", "{k}gone {k}here"];
     for keys in requests {
         for line in [format!("MLOCK.ACQUIRE 2 {keys} a"), format!("MLOCK.RELEASE 2 {keys} a")] {
-            let told = source.run(&line);
-            let error = told.error();
+            let early_reply = source.run(&line);
+            let error = early_reply.error();
             assert!(error.starts_with("TRYAGAIN ") || error.starts_with("ASK "), "{line}: {error}");
             let replies = target.pipeline(&["ASKING", &line]);
             assert!(replies[1].error().starts_with("TRYAGAIN "), "{line}: {replies:?}");
@@ -185,16 +185,16 @@ fn while_the_cluster_is_down_no_lock_is_granted() {
     assert_eq!(replies, [Reply::Int(1), Reply::ok()]);
     until_cluster(&server, "fail", 1);
     assert!(client.run("LOCK.ACQUIRE k z").error().starts_with("CLUSTERDOWN "));
-    let told = b.client.read_within(Duration::from_millis(600));
+    let early_reply = b.client.read_within(Duration::from_millis(600));
     let is_redirected = |reply: &Reply| match reply {
         Reply::Error(error) => error.starts_with("CLUSTERDOWN ") || error.starts_with("TRYAGAIN "),
         _ => false,
     };
-    assert!(told.as_ref().is_none_or(is_redirected), "{told:?}");
+    assert!(early_reply.as_ref().is_none_or(is_redirected), "{early_reply:?}");
     expect_ok(&server, &format!("CLUSTER ADDSLOTS {other}"));
     until_cluster(&server, "ok", 1);
     // It may have got its reply while the cluster was down, after the check above.
-    let reply = told.unwrap_or_else(|| b.reply());
+    let reply = early_reply.unwrap_or_else(|| b.reply());
     let grant = if is_redirected(&reply) { b.client.run("LOCK.ACQUIRE k b PX 60000 BLOCK 5000") } else { reply };
     assert!(grant.fence() > 0);
     assert_eq!(holders(&mut client, "k"), ["b"]);

@@ -304,8 +304,9 @@ fn both_servers_restart_after_a_failover() {
     let replicas = |sentinel: &Server| sentinel.info("sentinel").text("master0").contains("slaves=1");
     until("Sentinel knows the replica", || replicas(&sentinel));
     primary.kill();
-    let asked = || sentinel.client().run("SENTINEL GET-MASTER-ADDR-BY-NAME locks").items()[1].text().to_string();
-    until("the replica is promoted, and Sentinel says so", || asked() == replica.port().to_string());
+    let current_primary =
+        || sentinel.client().run("SENTINEL GET-MASTER-ADDR-BY-NAME locks").items()[1].text().to_string();
+    until("the replica is promoted, and Sentinel says so", || current_primary() == replica.port().to_string());
     primary.restart();
     // Checked in the files, because Sentinel closes client connections when it makes a server a replica.
     let is_rewritten = |server: &Server, words: &str| {
@@ -386,8 +387,8 @@ impl Process {
                 std::io::Read::read_to_string(output, &mut log).expect("text");
                 panic!("it has ended:\n{log}");
             }
-            let answers = || Client::try_connect(port)?.try_cmd(&["PING"]);
-            answers().is_ok_and(|reply| !reply.is_error())
+            let is_up = || Client::try_connect(port)?.try_cmd(&["PING"]);
+            is_up().is_ok_and(|reply| !reply.is_error())
         });
         server
     }

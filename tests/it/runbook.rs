@@ -56,8 +56,8 @@ fn every_cluster_node_reports_whether_it_grants_locks() {
     }
     for (node, reason) in [(&first, "no"), (&second, "NOREPLICAS")] {
         let of_node = printed.split_once(&format!("127.0.0.1:{}:", node.port())).expect("the node").1;
-        let told = of_node.lines().find(|line| line.starts_with("lock_")).expect("the field");
-        assert_eq!(told, format!("lock_acquires_refused:{reason}"), "{printed}");
+        let reported = of_node.lines().find(|line| line.starts_with("lock_")).expect("the field");
+        assert_eq!(reported, format!("lock_acquires_refused:{reason}"), "{printed}");
     }
 }
 

@@ -257,7 +257,7 @@ mod never_stored {
         );
         let mut in_db = server.client();
         in_db.run(&format!("SELECT {db}"));
-        let mut b = Waiter::ask_over(in_db, &server, &format!("LOCK.ACQUIRE {key} b {LONG} BLOCK 0"));
+        let mut b = Waiter::request_over(in_db, &server, &format!("LOCK.ACQUIRE {key} b {LONG} BLOCK 0"));
         // Too late would mean that it is still renewed.
         b.granted_within("b", Duration::from_millis(lease_ms) + SOON);
         assert_eq!(holders(&mut client, key), ["b"]);

@@ -94,12 +94,12 @@ fn with_the_maximum_of_waiters_a_free_lock_is_still_granted() {
     let server = lines.into_iter().fold(quiet(), |builder, line| builder.config(line)).start();
     let mut client = server.client();
     hold(&mut client, "k", "a");
-    let ask = |number: usize| {
+    let request = |number: usize| {
         let mut waiter = server.client();
         waiter.send_line(&format!("LOCK.ACQUIRE k worker-{number}:4000:30120e0426c1fe6a PX 30000 BLOCK 0"));
         waiter
     };
-    let waiters: Vec<_> = (0..most).map(ask).collect();
+    let waiters: Vec<_> = (0..most).map(request).collect();
     server.wait_blocked(most as i64);
     client.run("LOCK.ACQUIRE free a").fence();
     let refused = client.run("LOCK.ACQUIRE k one-more BLOCK 0");

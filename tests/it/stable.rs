@@ -187,10 +187,10 @@ TYPE t
 #[test]
 fn commands_keep_their_names_and_arguments() {
     let help = Server::start().client().run("LOCK.HELP");
-    let told: Vec<&str> = help.items().iter().map(Reply::text).collect();
+    let listed: Vec<&str> = help.items().iter().map(Reply::text).collect();
     for line in COMMANDS.lines().filter(|line| !line.is_empty()) {
         let line = line.replace("<lease>", LEASE).replace("<wait>", WAIT);
-        assert!(told.contains(&&*line), "{line}: {told:#?}");
+        assert!(listed.contains(&&*line), "{line}: {listed:#?}");
     }
 }
 
@@ -198,9 +198,9 @@ fn commands_keep_their_names_and_arguments() {
 fn settings_keep_their_names_and_defaults() {
     let server = Server::start();
     for (name, default) in SETTINGS {
-        let told = server.client().cmd(&["CONFIG", "GET", name]);
-        let told: Vec<&str> = told.items().iter().map(Reply::text).collect();
-        assert_eq!(told, [name, default]);
+        let listed = server.client().cmd(&["CONFIG", "GET", name]);
+        let listed: Vec<&str> = listed.items().iter().map(Reply::text).collect();
+        assert_eq!(listed, [name, default]);
     }
 }
 

@@ -72,16 +72,16 @@ fn earlier_holds_of_its_owner_stay() {
 /// Its owner has seen the grant on another connection in the meantime, so it keeps the lock.
 #[test]
 fn an_owner_that_learned_of_the_grant_from_another_reply_keeps_it() {
-    for told in ["LOCK.ACQUIRE k b PX 60000", "LOCK.RENEW k b", "MLOCK.RENEW 1 k b", "LOCK.HELD k b"] {
+    for confirmation in ["LOCK.ACQUIRE k b PX 60000", "LOCK.RENEW k b", "MLOCK.RENEW 1 k b", "LOCK.HELD k b"] {
         let server = quiet().start();
         let mut client = server.client();
         hold(&mut client, "k", "a");
         let [b, mut c] = line_up(&server, "k", ["b", "c"]);
-        let replies = multi(&mut client, &["LOCK.RELEASE k a", told, &format!("CLIENT KILL ID {}", b.id)]);
-        assert!(replies[1] == Reply::Int(1) || !replies[1].items().is_empty(), "{told}: {replies:?}");
+        let replies = multi(&mut client, &["LOCK.RELEASE k a", confirmation, &format!("CLIENT KILL ID {}", b.id)]);
+        assert!(replies[1] == Reply::Int(1) || !replies[1].items().is_empty(), "{confirmation}: {replies:?}");
         until_exited(&mut client, b.id);
         c.assert_silent_for(A_WHILE);
-        assert_eq!(holders(&mut client, "k"), ["b"], "{told}");
+        assert_eq!(holders(&mut client, "k"), ["b"], "{confirmation}");
     }
 }
 

@@ -15,9 +15,9 @@ fn the_page_has_each_case_of_the_conformance_suite_and_no_other() {
         rows.take_while(|line| line.starts_with('|')).filter_map(|row| Some(row.split('|').nth(1)?.trim())).collect();
     let section = PAGE.split_once("\n## The conformance cases\n").expect("the section").1;
     let section = section.split("\n## ").next().expect("its text");
-    let told: BTreeSet<&str> = section.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    let documented: BTreeSet<&str> = section.lines().filter_map(|line| line.strip_prefix("### ")).collect();
     assert!(named.len() > 15, "only {} cases were found", named.len());
-    assert_eq!(told, named);
+    assert_eq!(documented, named);
 }
 
 #[test]

@@ -35,8 +35,8 @@ pub fn tree(graph: &Graph, cycles: &[Cycle], left_out: &Omitted, sample: &Sample
         line(&mut text, paint.as_is(warning, Look::Warning));
     }
     for cycle in cycles {
-        for told in lines_of(cycle) {
-            line(&mut text, paint.as_is(told, Look::Cycle));
+        for sentence in lines_of(cycle) {
+            line(&mut text, paint.as_is(sentence, Look::Cycle));
         }
     }
     text.push('\n');
@@ -51,8 +51,8 @@ pub fn tree(graph: &Graph, cycles: &[Cycle], left_out: &Omitted, sample: &Sample
     if !left_out.is_empty() {
         text.push('\n');
     }
-    for told in left_out {
-        line(&mut text, paint.as_is(told, Look::Aside));
+    for sentence in left_out {
+        line(&mut text, paint.as_is(sentence, Look::Aside));
     }
     text
 }

@@ -115,11 +115,11 @@ async fn holders(lock: &Lock) -> Option<(u64, String)> {
 
 /// Reports the holder that the request waits for, and the next one after a hand-off.
 async fn report_holder(lock: &Lock, args: &RunArgs) -> std::convert::Infallible {
-    let mut told = None;
+    let mut reported_fence = None;
     tokio::time::sleep(HOLDER_FIRST).await;
     loop {
         if let Some((fence, held)) = holders(lock).await {
-            if told.replace(fence) != Some(fence) {
+            if reported_fence.replace(fence) != Some(fence) {
                 say(format_args!("{}: waiting, {held}", lock::name(&args.keys)));
             }
         }

@@ -21,8 +21,8 @@ fn the_run_page_documents_variables_signals_statuses_and_examples() {
     made(folder.path());
     let page = fs::read_to_string(folder.path().join("redis-lock-run.1")).expect("it is written");
     let sections = ["SYNOPSIS", "OPTIONS", "\"EXIT STATUS\"", "\"ENVIRONMENT\"", "\"SIGNALS\"", "\"EXAMPLES\""];
-    let places: Vec<_> = sections.iter().map(|section| page.find(&format!(".SH {section}\n"))).collect();
-    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
+    let positions: Vec<_> = sections.iter().map(|section| page.find(&format!(".SH {section}\n"))).collect();
+    assert!(positions.iter().all(Option::is_some) && positions.is_sorted(), "{positions:?}");
     for word in ["KEY", "TOKEN", "FENCE", "SLOT", "URL", "SENTINELS", "MASTER"] {
         assert!(page.contains(&format!("\n.TP\nREDIS_LOCK_{word}\n")), "{word}");
         assert!(README.contains(&format!("`REDIS_LOCK_{word}`")), "{word}");

@@ -77,8 +77,8 @@ fn a_run_has_its_key_in_the_environment_as_it_was_written() {
         runner.close_stdin();
         runner.wait();
     }
-    let several = ["run", "--escaped", "{k}\\x00", "{k}\\xff", "--", "sh", "-c", "printf '%s' \"$REDIS_LOCK_KEY\""];
-    assert_eq!(query(&server, &several).text(), "{k}\\x00\n{k}\\xff");
+    let two_keys = ["run", "--escaped", "{k}\\x00", "{k}\\xff", "--", "sh", "-c", "printf '%s' \"$REDIS_LOCK_KEY\""];
+    assert_eq!(query(&server, &two_keys).text(), "{k}\\x00\n{k}\\xff");
     // Without the option, names are taken literally.
     let literal = ["run", "a\\x00b", "--", "sh", "-c", "printf '%s' \"$REDIS_LOCK_KEY\""];
     assert_eq!(query(&server, &literal).text(), "a\\x00b");

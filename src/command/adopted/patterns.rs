@@ -202,7 +202,7 @@ impl AdoptedKeys {
         };
         for key in words.iter().skip(1).step_by(step).map(|word| word.bytes()) {
             let name = words.first().map_or(&[][..], |name| name.bytes());
-            let lock_type = || seen::family_of(name, original).or_else(|| shadow.family_of(key));
+            let lock_type = || seen::lock_type_of(name, original).or_else(|| shadow.lock_type_of(key));
             if let Some(pattern) = counted_on(patterns, key, lock_type) {
                 shadow.see(&mut pattern.seen, key, pattern.lock_type == LockType::Reentrant, command);
             }
@@ -213,7 +213,7 @@ impl AdoptedKeys {
     pub fn see_wrong_type<'a, A: Argument<'a>>(&mut self, words: &[A]) {
         let [name, key, ..] = words else { return };
         let (key, original) = (key.bytes(), Original::named(name.bytes()));
-        let of_key = counted_on(&mut self.patterns, key, || seen::family_of(name.bytes(), original));
+        let of_key = counted_on(&mut self.patterns, key, || seen::lock_type_of(name.bytes(), original));
         let Some(pattern) = of_key.filter(|pattern| pattern.is_set) else { return };
         let is_hash = pattern.lock_type == LockType::Reentrant;
         if let Some(command) = seen::wrong_type_of(name.bytes(), original, words, is_hash) {
@@ -520,7 +520,7 @@ mod tests {
             };
             for command in ORIGINALS {
                 for index in 0..words.len().pow(3) {
-                    let word = |place: u32| words[index / words.len().pow(place) % words.len()];
+                    let word = |exponent: u32| words[index / words.len().pow(exponent) % words.len()];
                     let args = [command.name, word(0), word(1), word(2)];
                     for len in 2..=args.len() {
                         assert!(!is_left(&args[..len], command.original), "{setting}: {:?}", &args[..len]);

@@ -282,7 +282,7 @@ impl Shadow {
     }
 
     /// The type of the lock that the key holds according to the observed commands.
-    pub fn family_of(&self, key: &[u8]) -> Option<LockType> {
+    pub fn lock_type_of(&self, key: &[u8]) -> Option<LockType> {
         self.held.get(&hash_of(key)).map(|held| held.lock_type)
     }
 
@@ -530,7 +530,7 @@ fn index_of(name: &[u8]) -> Option<usize> {
 }
 
 /// The lock type that the command is for. `None`: it is for keys of any data type.
-pub fn family_of(name: &[u8], original: Option<Original>) -> Option<LockType> {
+pub fn lock_type_of(name: &[u8], original: Option<Original>) -> Option<LockType> {
     match original {
         Some(Original::Del | Original::Unlink) => None,
         None if !has_type(name) => None,

@@ -98,12 +98,12 @@ impl<'a> ScanCommand<'a> {
         for option in args.get(2..).unwrap_or_default().chunks(2) {
             let (name, value) = (option[0], option.get(1).copied());
             let value = || value.ok_or_else(|| errors::syntax_at(name, "missing value"));
-            let (place, value) = match name.to_ascii_uppercase().as_slice() {
+            let (option, value) = match name.to_ascii_uppercase().as_slice() {
                 b"MATCH" => (&mut command.pattern, value()?),
                 b"COUNT" => (&mut command.count, value().and_then(count)?),
                 _ => return Err(errors::syntax_at(name, "unknown option")),
             };
-            if place.replace(value).is_some() {
+            if option.replace(value).is_some() {
                 return Err(errors::syntax_at(name, "duplicate option"));
             }
         }

@@ -281,7 +281,7 @@ mod tests {
     }
 
     /// Parses as SEM.ACQUIRE, which takes every option except COALESCE and FAILED.
-    fn given(line: &str) -> Options {
+    fn parsed(line: &str) -> Options {
         parse(SEM_ACQUIRE, &format!("x k t {line}")).expect(line)
     }
 
@@ -305,17 +305,17 @@ mod tests {
         for line in
             ["PX 7 BLOCK 5 NOTIFY c SESSION LIMIT 9 PERMITS 2", "permits 2 Limit 9 sessioN notify c block 5 px 7"]
         {
-            let options = given(line);
+            let options = parsed(line);
             assert_eq!(options.lease, Lease::from_ms(7));
             assert_eq!(options.wait.block, Some(ms(5)));
             assert!(options.wait.session && options.wait.channel_argument.is_some());
             assert_eq!((options.limit, options.count()), (Some(9), Count::Delta(2)));
         }
         for (line, lease_ms) in [("EX 2", 2_000), ("eX 2", 2_000), ("PERSIST", -1), ("persist", -1)] {
-            assert_eq!(given(line).lease, Lease::from_ms(lease_ms), "{line}");
+            assert_eq!(parsed(line).lease, Lease::from_ms(lease_ms), "{line}");
         }
         for line in ["HOLDS 3", "holds 3"] {
-            assert_eq!(given(line).count(), Count::Exactly(3), "{line}");
+            assert_eq!(parsed(line).count(), Count::Exactly(3), "{line}");
         }
     }
 
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn the_channel_is_the_argument_after_notify() {
         for (line, index) in [("NOTIFY c", 4), ("SESSION NOTIFY NOTIFY", 5), ("BLOCK 5 NOTIFY c PX 7", 6)] {
-            assert_eq!(given(line).wait.channel_argument, Some(index), "{line}");
+            assert_eq!(parsed(line).wait.channel_argument, Some(index), "{line}");
         }
     }
 
@@ -461,9 +461,9 @@ mod tests {
 
     #[test]
     fn block_has_two_bounds() {
-        assert_eq!(given("BLOCK 0").wait.block, Some(WaitLimit::Unlimited));
-        assert_eq!(given("BLOCK 1").wait.block, Some(ms(1)));
-        assert_eq!(given("BLOCK 4611686018427387903").wait.block, Some(ms(4_611_686_018_427_387_903)));
+        assert_eq!(parsed("BLOCK 0").wait.block, Some(WaitLimit::Unlimited));
+        assert_eq!(parsed("BLOCK 1").wait.block, Some(ms(1)));
+        assert_eq!(parsed("BLOCK 4611686018427387903").wait.block, Some(ms(4_611_686_018_427_387_903)));
         for value in ["4611686018427387904", "9223372036854775807", "9223372036854775808", "x", "1.5", "-x"] {
             assert_eq!(
                 error(&format!("BLOCK {value}")).redis_message(),
@@ -478,8 +478,8 @@ mod tests {
 
     #[test]
     fn holds_have_two_bounds() {
-        assert_eq!(given("HOLDS 0").count(), Count::Exactly(0));
-        assert_eq!(given("HOLDS 4294967295").count(), Count::Exactly(u32::MAX));
+        assert_eq!(parsed("HOLDS 0").count(), Count::Exactly(0));
+        assert_eq!(parsed("HOLDS 4294967295").count(), Count::Exactly(u32::MAX));
         for value in ["-1", "4294967296", "x", "1.5"] {
             assert_eq!(
                 error(&format!("HOLDS {value}")).redis_message(),
@@ -492,8 +492,8 @@ mod tests {
     #[test]
     fn permits_and_limit_have_two_bounds() {
         for value in [1, 1_000_000] {
-            assert_eq!(given(&format!("PERMITS {value}")).count(), Count::Delta(value));
-            assert_eq!(given(&format!("LIMIT {value}")).limit, Some(value));
+            assert_eq!(parsed(&format!("PERMITS {value}")).count(), Count::Delta(value));
+            assert_eq!(parsed(&format!("LIMIT {value}")).limit, Some(value));
         }
         for option in ["PERMITS", "LIMIT"] {
             for value in ["0", "-1", "1000001", "4294967297"] {

@@ -47,8 +47,8 @@ pub(super) fn run<'h, H: CommandHost<'h>>(
     }
     let permitted = host.check_permission(args);
     permitted.inspect_err(|_| {
-        let lock_type = seen::family_of(args[0].bytes(), Some(command.original)).unwrap_or(LockType::Mutex);
-        host.count_seen(args[1].bytes(), lock_type, |seen| seen.act(Act::NoPermission));
+        let lock_type = seen::lock_type_of(args[0].bytes(), Some(command.original)).unwrap_or(LockType::Mutex);
+        host.count_observed(args[1].bytes(), lock_type, |seen| seen.act(Act::NoPermission));
     })?;
     // A replica that accepts writes from clients.
     if container == Container::Writes && host.is_replica() {
@@ -187,7 +187,7 @@ fn act_of(decided: &Set) -> Option<Act> {
 
 fn count_set<'h>(host: impl CommandHost<'h>, set: &SetCommand<'_>, act: Act, key: &[u8]) {
     let client = host.connection();
-    host.count_seen(key, LockType::Mutex, |seen| {
+    host.count_observed(key, LockType::Mutex, |seen| {
         seen.act(act);
         seen.client(client.map(|client| client.0));
         seen.value(set.token.map_or(&[][..], |token| token.as_bytes()));
@@ -451,7 +451,7 @@ fn set_multiple<'h, H: CommandHost<'h>>(
     });
     let decided = decided??;
     if let Some(act) = act_of(&decided) {
-        names.iter().for_each(|name| host.count_seen(name, LockType::Mutex, |seen| seen.act(act)));
+        names.iter().for_each(|name| host.count_observed(name, LockType::Mutex, |seen| seen.act(act)));
     }
     match decided {
         Set::Original => overwrite_multiple(host, args, condition),
@@ -542,7 +542,7 @@ fn delete<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Resul
         if is_freed || native.is_some() {
             let is_hash = matches!(engine.exclusive_holder(key, LockType::Reentrant), Ok(Some(_)));
             let lock_type = if is_hash { LockType::Reentrant } else { LockType::Mutex };
-            host.count_seen(key.name, lock_type, |seen| seen.act(act));
+            host.count_observed(key.name, lock_type, |seen| seen.act(act));
         }
         native
     })?;
@@ -571,7 +571,7 @@ fn get_and_release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument])
             return Ok(None);
         }
         manager.with_host(rules).release(key, holder.owner.as_bytes(), &ReleaseAmount::Mutex, WorkOutcome::Failed)?;
-        host.count_seen(key.name, LockType::Mutex, |seen| {
+        host.count_observed(key.name, LockType::Mutex, |seen| {
             seen.act(Act::Release);
             if is_protected {
                 seen.act(Act::ReleaseWithoutToken);
@@ -607,7 +607,7 @@ fn release<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Resu
         decided => {
             let is_released = decided?? == Some(Released::Gone);
             if is_released {
-                host.count_seen(key.name, LockType::Mutex, |seen| seen.act(Act::Release));
+                host.count_observed(key.name, LockType::Mutex, |seen| seen.act(Act::Release));
             }
             host.integer(i64::from(is_released));
             Ok(())

@@ -81,7 +81,7 @@ fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original
         _ => None,
     };
     if let Some(act) = act {
-        host.count_seen(name, LockType::Reentrant, |seen| seen.act(act));
+        host.count_observed(name, LockType::Reentrant, |seen| seen.act(act));
     }
     match decided {
         Ok(None) => run_original(host, args),
@@ -127,7 +127,7 @@ fn delete<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Resul
         let is_named = |owner: &[u8]| args[2..].iter().any(|field| field.bytes() == owner);
         let Some(holder) = holder.filter(|holder| is_named(holder.owner.as_bytes())) else { return Ok(0) };
         let released = engine.release(key, holder.owner.as_bytes(), &all, WorkOutcome::Done)?;
-        host.count_seen(key.name, LockType::Reentrant, |seen| seen.act(Act::Release));
+        host.count_observed(key.name, LockType::Reentrant, |seen| seen.act(Act::Release));
         Ok(i64::from(released == Released::Gone))
     });
     match decided {

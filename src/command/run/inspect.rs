@@ -583,9 +583,9 @@ mod tests {
         let row = |id: i64, event: &str, client: i64, address: &str| -> Vec<Written> {
             let id_and_time = ["id".into(), id.into(), "time".into(), 1_000_000.into()];
             let what = ["event".into(), event.into(), "key".into(), "k".into(), "db".into(), 3.into()];
-            let who = ["owner".into(), Written::Bytes(b"a\xff".into()), "ms".into(), 250.into()];
+            let owner_and_ms = ["owner".into(), Written::Bytes(b"a\xff".into()), "ms".into(), 250.into()];
             let rest = ["waiters".into(), 2.into(), "client".into(), client.into(), "addr".into(), address.into()];
-            [&[Written::Map(10)][..], &id_and_time, &what, &who, &rest].concat()
+            [&[Written::Map(10)][..], &id_and_time, &what, &owner_and_ms, &rest].concat()
         };
         let entries = [entry, other];
         let expected = [row(7, "hold", 9, "127.0.0.1:5"), row(6, "broken", 0, "")].concat();
@@ -604,9 +604,9 @@ mod tests {
             })
             .collect();
         for command in CATALOG {
-            let place = lines.iter().position(|line| line.split(' ').next() == Some(command.name));
-            let place = place.unwrap_or_else(|| panic!("no line of {}", command.name));
-            assert_eq!(lines[place + 1], format!("    {}", command.summary));
+            let line_index = lines.iter().position(|line| line.split(' ').next() == Some(command.name));
+            let line_index = line_index.unwrap_or_else(|| panic!("no line of {}", command.name));
+            assert_eq!(lines[line_index + 1], format!("    {}", command.summary));
         }
         assert!(
             lines.contains(&"RLOCK.RELEASE key owner [HOLDS holds]") && lines.contains(&"LOCK.HELP [command]"),

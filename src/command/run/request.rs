@@ -26,13 +26,13 @@ pub(super) fn acquire<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
     args: &'a [A],
 ) -> Result<(), ErrorReply> {
     let command = AcquireCommand::parse(prefix, args, host.leases())?;
-    let mut made;
+    let mut generated;
     let (owner, may_detach) = match command.token {
         Token::Given(owner) => (owner, true),
         // A random UUID: the request cannot be retried, so no position is reserved for it.
         Token::Generated => {
-            made = [0; 36];
-            (make_token(host, &mut made)?, false)
+            generated = [0; 36];
+            (make_token(host, &mut generated)?, false)
         }
     };
     let keys = key_arguments(host, prefix, strings, command.keys.len())?;

@@ -307,7 +307,7 @@ impl<'a> CommandHost<'a> for Call<'a> {
         self.sender == Sender::Transaction
     }
 
-    fn count_seen(self, key: &[u8], lock_type: LockType, count: impl FnOnce(&mut Seen)) {
+    fn count_observed(self, key: &[u8], lock_type: LockType, count: impl FnOnce(&mut Seen)) {
         if let Some(seen) = self.server.settings.borrow_mut().adopted.seen_mut(key, lock_type) {
             count(seen);
         }

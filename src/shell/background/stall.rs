@@ -14,7 +14,7 @@ use crate::shell::clock;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{info_field, OnlineReplicas};
 use crate::shell::main_state::MAIN;
-use crate::shell::noticed_stall::{AskedReplicas, NoticedStall};
+use crate::shell::noticed_stall::{AckRequest, NoticedStall};
 
 /// A sign of life that is late by more than this means that the server was paused.
 const TOLERANCE_MS: u64 = 500;
@@ -37,7 +37,7 @@ pub fn record_sign_of_life() {
     if now.ms_since(last) > MAIN.stall.period_ms.get() + TOLERANCE_MS {
         let before = MAIN.stall.noticed.get().map_or(0, |stall| stall.replicas);
         let replicas = MAIN.stall.replicas.get().max(before);
-        MAIN.stall.noticed.set((replicas > 0).then_some(NoticedStall { since: now, replicas, asked: None }));
+        MAIN.stall.noticed.set((replicas > 0).then_some(NoticedStall { since: now, replicas, ack_request: None }));
     }
 }
 
@@ -54,10 +54,10 @@ pub fn holds_back(ctx: Ctx<'_>) -> bool {
     let is_over = now.ms_since(stall.since) >= LIMIT_MS || has_acknowledged(&stall, ctx);
     if is_over {
         MAIN.stall.noticed.set(None);
-    } else if stall.asked.is_none_or(|asked| now.ms_since(asked.last) >= ASK_AGAIN_MS) {
+    } else if stall.ack_request.is_none_or(|ack_request| now.ms_since(ack_request.last) >= ASK_AGAIN_MS) {
         let offset = || info_field(ctx, c"replication", c"master_repl_offset").unwrap_or(i64::MAX);
-        let offset = stall.asked.map_or_else(offset, |asked| asked.offset);
-        MAIN.stall.noticed.set(Some(NoticedStall { asked: Some(AskedReplicas { last: now, offset }), ..stall }));
+        let offset = stall.ack_request.map_or_else(offset, |ack_request| ack_request.offset);
+        MAIN.stall.noticed.set(Some(NoticedStall { ack_request: Some(AckRequest { last: now, offset }), ..stall }));
         // An acknowledgement only covers data from before the request for it, so one request is not enough.
         ctx.ask_replicas();
     }
@@ -66,8 +66,8 @@ pub fn holds_back(ctx: Ctx<'_>) -> bool {
 
 /// Whether all replicas have acknowledged data that was sent after the pause.
 fn has_acknowledged(stall: &NoticedStall, ctx: Ctx<'_>) -> bool {
-    stall.asked.is_some_and(|asked| {
+    stall.ack_request.is_some_and(|ack_request| {
         let replicas = OnlineReplicas::of(ctx);
-        replicas.count >= stall.replicas && replicas.least_offset > asked.offset
+        replicas.count >= stall.replicas && replicas.least_offset > ack_request.offset
     })
 }

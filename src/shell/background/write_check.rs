@@ -52,7 +52,7 @@ pub fn is_probing() -> bool {
 }
 
 /// Asks the server whether it accepts a write to the key, by running a probe command on it. The key must not be open.
-pub fn ask(ctx: Ctx<'_>, key: Str<'_>) -> (WriteCheck, HoldsFor) {
+pub fn check(ctx: Ctx<'_>, key: Str<'_>) -> (WriteCheck, HoldsFor) {
     let flags = ctx.flags();
     if flags & raw::REDISMODULE_CTX_FLAGS_MASTER == 0 || flags & LOADING != 0 || ctx.avoids_replica_traffic() {
         return (WriteCheck::Refused, HoldsFor::EveryKey);
@@ -113,10 +113,10 @@ pub fn acquires_refused(ctx: Ctx<'_>) -> &'static str {
 /// whether writes are refused.
 fn probe_own_slot(ctx: Ctx<'_>) -> Result<(), Refused> {
     let probe_name = |number: u32| probe(ctx, OwnedStr::new(number.to_string().as_bytes()).as_str());
-    let is_elsewhere =
+    let is_on_other_node =
         |probed: &Result<(), Refused>| probed.as_ref().is_err_and(|refused| refused.errno == NOT_MY_SLOT);
     (1..KEYS_TO_TRY)
-        .fold(probe_name(0), |probed, number| if is_elsewhere(&probed) { probe_name(number) } else { probed })
+        .fold(probe_name(0), |probed, number| if is_on_other_node(&probed) { probe_name(number) } else { probed })
 }
 
 fn code_of(Refused { errno, message }: &Refused) -> &'static str {

@@ -209,7 +209,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         self.has_flag(raw::REDISMODULE_CTX_FLAGS_LUA | raw::REDISMODULE_CTX_FLAGS_MULTI)
     }
 
-    fn count_seen(self, key: &[u8], lock_type: LockType, count: impl FnOnce(&mut Seen)) {
+    fn count_observed(self, key: &[u8], lock_type: LockType, count: impl FnOnce(&mut Seen)) {
         adopt::count(key, lock_type, count);
     }
 

@@ -363,9 +363,9 @@ pub fn keys_of(ctx: Ctx<'_>, command: &[Str<'_>]) -> Vec<KeyArgument> {
 
 /// # Safety
 /// The server allocated it for us, and no other pointer to it exists.
-unsafe fn free(made: *mut c_void) {
+unsafe fn free(allocated: *mut c_void) {
     // SAFETY: guaranteed by the caller.
-    unsafe { api!(RedisModule_Free(made)) };
+    unsafe { api!(RedisModule_Free(allocated)) };
 }
 
 impl Ctx<'_> {

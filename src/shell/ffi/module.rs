@@ -103,11 +103,11 @@ pub fn subscribe_to_slot_migrations(ctx: Ctx<'_>, callback: EventCallback) -> bo
     is_valkey() && subscribe_to_event(ctx, SLOT_MIGRATION, callback)
 }
 
-/// Calls `tell` with each slot of an event.
+/// Calls `visit` with each slot of an event.
 ///
 /// # Safety
 /// The server passed `data` with the event to the running callback.
-pub unsafe fn each_slot(data: *const c_void, mut tell: impl FnMut(u16)) {
+pub unsafe fn each_slot(data: *const c_void, mut visit: impl FnMut(u16)) {
     // SAFETY: the server passes this structure with this event, and its ranges live as long.
     let ranges = unsafe {
         match data.cast::<Migration>().as_ref() {
@@ -117,7 +117,7 @@ pub unsafe fn each_slot(data: *const c_void, mut tell: impl FnMut(u16)) {
             _ => return,
         }
     };
-    ranges.iter().flat_map(|range| range.first..=range.last).flat_map(u16::try_from).for_each(&mut tell);
+    ranges.iter().flat_map(|range| range.first..=range.last).flat_map(u16::try_from).for_each(&mut visit);
 }
 
 /// The callback that collects INFO; its second argument is nonzero in a crash report.

@@ -106,7 +106,7 @@ impl Keys for Store<'_> {
         }
         self.select(key.db);
         let name = OwnedStr::new(key.name);
-        let (write_check, holds_for) = write_check::ask(self.ctx, name.as_str());
+        let (write_check, holds_for) = write_check::check(self.ctx, name.as_str());
         if holds_for == HoldsFor::EveryKey {
             self.write_check = Some(write_check);
         }

@@ -194,16 +194,16 @@ impl Cluster {
         // A vote request with an outdated epoch is refused, and the next one comes much later.
         self.epoch();
         let mut client = self.node(replica).client();
-        let mut asked: Option<Instant> = None;
+        let mut requested_at: Option<Instant> = None;
         until(&format!("the replica has taken over: {line}"), || {
             if is_primary(&mut client) {
                 return true;
             }
-            if asked.is_none_or(|asked| asked.elapsed() > HANDOVER_TIMEOUT) {
+            if requested_at.is_none_or(|requested_at| requested_at.elapsed() > HANDOVER_TIMEOUT) {
                 let reply = client.run(line);
                 // The others may have elected it since the check.
                 assert!(reply == Reply::ok() || is_primary(&mut client), "{line}: {reply:?}");
-                asked = Some(Instant::now());
+                requested_at = Some(Instant::now());
             }
             false
         });

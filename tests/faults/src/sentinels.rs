@@ -84,7 +84,7 @@ impl Sentinels {
     #[track_caller]
     pub fn route(&self) -> Arc<dyn Route> {
         let ports = self.ports();
-        let primary = ask(&ports).expect("the Sentinels know a primary");
+        let primary = query(&ports).expect("the Sentinels know a primary");
         Arc::new(AsSentinelsSay { ports, last: Mutex::new((primary, Instant::now())) })
     }
 
@@ -123,7 +123,7 @@ impl Route for AsSentinelsSay {
         let mut last = self.last.lock().expect("no panic while it is locked");
         if last.1.elapsed() > ASK_AGAIN {
             // If none of them replies, the address stays.
-            let primary = ask(&self.ports).unwrap_or(last.0);
+            let primary = query(&self.ports).unwrap_or(last.0);
             *last = (primary, Instant::now());
         }
         last.0
@@ -131,15 +131,15 @@ impl Route for AsSentinelsSay {
 }
 
 /// The reply of the first Sentinel that replies.
-fn ask(sentinels: &[u16]) -> io::Result<SocketAddr> {
-    let mut told = Err(io::Error::other("there is no Sentinel"));
+fn query(sentinels: &[u16]) -> io::Result<SocketAddr> {
+    let mut primary_found = Err(io::Error::other("there is no Sentinel"));
     for port in sentinels {
-        told = primary_of(*port);
-        if told.is_ok() {
+        primary_found = primary_of(*port);
+        if primary_found.is_ok() {
             break;
         }
     }
-    told
+    primary_found
 }
 
 fn primary_of(sentinel: u16) -> io::Result<SocketAddr> {
@@ -162,7 +162,7 @@ impl Sentinel {
             let mut sentinel = Sentinel::spawn(dir, port, primary.port(), judgement).expect("the program is there");
             let mut is_ready = false;
             until("the Sentinel replies", || {
-                is_ready = sentinel.answers().unwrap_or(false);
+                is_ready = sentinel.replies().unwrap_or(false);
                 is_ready || !sentinel.is_alive()
             });
             if is_ready {
@@ -201,7 +201,7 @@ impl Sentinel {
     }
 
     /// Whether this process replies, not another one on its port.
-    fn answers(&self) -> io::Result<bool> {
+    fn replies(&self) -> io::Result<bool> {
         let mut client = Client::try_connect(self.port)?;
         let reply = client.try_cmd(&["INFO", "server"])?;
         Ok(Info::parse(reply.text()).number("process_id") == i64::from(self.child.id()))

@@ -88,12 +88,12 @@ fn every_subcommand_has_its_keys_flags_and_arity() {
     for (name, arity, flags, line, keys) in rows {
         let info = client.cmd(&["COMMAND", "INFO", name]);
         let info = info.items()[0].items();
-        let mut told: Vec<&str> = info[2].items().iter().map(Reply::text).collect();
-        told.sort_unstable();
-        assert_eq!((info[1].int(), told.as_slice()), (arity, flags), "{name}");
+        let mut fields: Vec<&str> = info[2].items().iter().map(Reply::text).collect();
+        fields.sort_unstable();
+        assert_eq!((info[1].int(), fields.as_slice()), (arity, flags), "{name}");
         let container = name.split('|').next().expect("a container").to_uppercase();
-        let told = client.run(&format!("COMMAND GETKEYS {container} {line}"));
-        assert_eq!(told, Reply::Array(keys.iter().map(|key| Reply::bulk(*key)).collect()), "{name}");
+        let fields = client.run(&format!("COMMAND GETKEYS {container} {line}"));
+        assert_eq!(fields, Reply::Array(keys.iter().map(|key| Reply::bulk(*key)).collect()), "{name}");
         let container = container.to_lowercase();
         let docs = client.cmd(&["COMMAND", "DOCS", &container]);
         let subcommands = docs.get(&container).get("subcommands");

@@ -42,7 +42,7 @@ struct Player<'s> {
 
 impl Player<'_> {
     /// The reply; `None`: the client was disconnected first, and has a new connection.
-    fn ask(&mut self, words: &[&str]) -> Option<Reply> {
+    fn query(&mut self, words: &[&str]) -> Option<Reply> {
         if self.rng.below(20) > 0 {
             return Some(self.client.cmd(words));
         }
@@ -84,7 +84,7 @@ impl Player<'_> {
         };
         let (is_native, has_both) = (words[0].contains("LOCK."), way == 5 || way == 13);
         let keys = if has_both { KEYS.to_vec() } else { vec![key] };
-        let is_granted = match self.ask(words) {
+        let is_granted = match self.query(words) {
             Some(reply) if way == 9 => reply.is_null() && self.holds(key, &token),
             Some(Reply::Status(status)) => status == "OK",
             Some(Reply::Int(granted)) => granted == 1,

@@ -76,7 +76,7 @@ struct Follower {
 
 impl Follower {
     /// The reply of the node that serves the key.
-    fn ask(&mut self, words: &[&str]) -> Reply {
+    fn query(&mut self, words: &[&str]) -> Reply {
         let start = Instant::now();
         loop {
             let mut reply = self.nodes[self.node].cmd(words);
@@ -109,7 +109,7 @@ impl Follower {
             5 => &["LOCK.ACQUIRE", key, token, "PX", "60000"],
             _ => &["LOCK.ACQUIRE", key, token, "PX", "60000", "BLOCK", "20"],
         };
-        match self.ask(words) {
+        match self.query(words) {
             Reply::Status(status) => status == "OK",
             Reply::Int(granted) => granted == 1,
             Reply::Array(grant) => !grant.is_empty(),
@@ -121,15 +121,15 @@ impl Follower {
     /// Releases it in one of the ways. No other client can have taken it.
     fn release(&mut self, way: usize, is_native: bool, key: &str, token: &str) {
         if is_native && way < 2 {
-            assert_eq!(self.ask(&["DEL", key]), Reply::Int(0), "{token}");
-            assert!(self.ask(&["GETDEL", key]).is_null(), "{token}");
+            assert_eq!(self.query(&["DEL", key]), Reply::Int(0), "{token}");
+            assert!(self.query(&["GETDEL", key]).is_null(), "{token}");
         }
         match way {
-            0 | 1 if is_native => assert_eq!(self.ask(&["LOCK.RELEASE", key, token]), Reply::Int(1), "{token}"),
-            0 => assert_eq!(self.ask(&["DEL", key]), Reply::Int(1), "{token}"),
-            1 => assert_eq!(self.ask(&["GETDEL", key]), Reply::bulk(token)),
-            2 => assert_eq!(self.ask(&["LOCK.RELEASE", key, token]), Reply::Int(1), "{token}"),
-            _ => assert_eq!(self.ask(&["EVAL", COMPARE_AND_DELETE, "1", key, token]), Reply::Int(1), "{token}"),
+            0 | 1 if is_native => assert_eq!(self.query(&["LOCK.RELEASE", key, token]), Reply::Int(1), "{token}"),
+            0 => assert_eq!(self.query(&["DEL", key]), Reply::Int(1), "{token}"),
+            1 => assert_eq!(self.query(&["GETDEL", key]), Reply::bulk(token)),
+            2 => assert_eq!(self.query(&["LOCK.RELEASE", key, token]), Reply::Int(1), "{token}"),
+            _ => assert_eq!(self.query(&["EVAL", COMPARE_AND_DELETE, "1", key, token]), Reply::Int(1), "{token}"),
         }
     }
 }

@@ -119,9 +119,9 @@ fn waiters_learn_what_a_free_key_becomes_however_it_is_created() {
             let server = quiet().start();
             let queued = queue(&server, way, lines);
             hold(&mut server.client(), "held", "y");
-            let mut several = Waiter::park(&server, "MLOCK.ACQUIRE 2 k held m BLOCK 0");
+            let mut multi_key = Waiter::park(&server, "MLOCK.ACQUIRE 2 k held m BLOCK 0");
             send(&server, way, lines, queued);
-            let reply = several.reply();
+            let reply = multi_key.reply();
             assert!(reply.error().starts_with("WRONGTYPE "), "{way}: {lines:?}: {reply:?}");
         }
     }
@@ -182,9 +182,9 @@ fn a_waiter_for_a_free_key_gets_wrongkind_when_readers_are_renamed_onto_it() {
         for line in ["RWLOCK.ACQUIRE k a READ PX 300", "RWLOCK.ACQUIRE k b READ PX 300"] {
             assert!(client.run(line).items()[1].int() > 0);
         }
-        let mut several = Waiter::park(&server, &format!("MLOCK.ACQUIRE 2 other held m {LONG} BLOCK 0"));
+        let mut multi_key = Waiter::park(&server, &format!("MLOCK.ACQUIRE 2 other held m {LONG} BLOCK 0"));
         send(&server, way, &["RENAME k other"], queued);
-        let reply = several.reply();
+        let reply = multi_key.reply();
         assert!(reply.error().starts_with("WRONGKIND "), "{way}: {reply:?}");
     }
 }
@@ -197,7 +197,7 @@ fn a_lock_renamed_onto_a_key_with_waiters_closes_a_deadlock_at_once() {
     for (key, owner) in [("k", "a"), ("x", "m"), ("held", "y")] {
         hold(&mut client, key, owner);
     }
-    let _several = Waiter::park(&server, &format!("MLOCK.ACQUIRE 2 free held m {LONG} BLOCK 0"));
+    let _multi_key = Waiter::park(&server, &format!("MLOCK.ACQUIRE 2 free held m {LONG} BLOCK 0"));
     let replies = client.pipeline(&["RENAME k free", "LOCK.ACQUIRE x a BLOCK 0 NOTIFY ch"]);
     assert_eq!(replies[0], Reply::ok());
     assert!(replies[1].error().starts_with("DEADLOCK "), "{:?}", replies[1]);
@@ -228,7 +228,7 @@ fn other_commands_never_pay_for_waiters_and_holders() {
     hold(&mut client, "k", "a");
     let [_b] = line_up(&server, "k", ["b"]);
     let _notified = crowd(&server, &mut client);
-    let _several = Waiter::park(&server, "MLOCK.ACQUIRE 2 free k m BLOCK 0");
+    let _multi_key = Waiter::park(&server, "MLOCK.ACQUIRE 2 free k m BLOCK 0");
     for owner in ["a", "b"] {
         assert!(client.run(&format!("RWLOCK.ACQUIRE r {owner} READ {LONG}")).items()[1].int() > 0);
     }
@@ -262,7 +262,7 @@ fn waiters_for_held_and_free_keys_keep_no_idle_server_busy() {
     let server = quiet().start();
     let mut client = server.client();
     hold(&mut client, "held", "y");
-    let _several = Waiter::park(&server, "MLOCK.ACQUIRE 2 free held m BLOCK 0");
+    let _multi_key = Waiter::park(&server, "MLOCK.ACQUIRE 2 free held m BLOCK 0");
     client.run("PEXPIRE held 60000");
     let_time_pass(Duration::from_millis(100));
     let before = iterations(&mut client);
@@ -333,11 +333,11 @@ fn changes_held_back_by_a_pause_are_noticed_after_it() {
     let server = Server::start();
     let mut client = server.client();
     hold(&mut client, "held", "y");
-    let mut several = Waiter::park(&server, "MLOCK.ACQUIRE 2 free held m BLOCK 0");
+    let mut multi_key = Waiter::park(&server, "MLOCK.ACQUIRE 2 free held m BLOCK 0");
     client.run("CLIENT PAUSE 300 WRITE");
     client.send_line("SET free v");
     // No command comes after the pause.
-    let reply = several.reply_within(LIMIT);
+    let reply = multi_key.reply_within(LIMIT);
     assert!(reply.error().starts_with("WRONGTYPE "), "{reply:?}");
     assert_eq!(client.read(), Reply::ok());
 }

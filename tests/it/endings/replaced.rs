@@ -66,11 +66,11 @@ fn a_waiter_for_a_free_key_and_others_learns_what_the_key_becomes() {
         client.run("SET s dumped");
         let dump = client.run("DUMP s");
         hold(&mut client, "b", "y");
-        let mut several = Waiter::park(&server, "MLOCK.ACQUIRE 2 a b m BLOCK 0");
+        let mut multi_key = Waiter::park(&server, "MLOCK.ACQUIRE 2 a b m BLOCK 0");
         match ends {
             ["RESTORE a 0 DUMP"] => _ = client.cmd(&[&b"RESTORE"[..], b"a", b"0", dump.bytes()]),
             _ => _ = client.pipeline(ends),
         }
-        assert!(several.reply().error().starts_with(WRONG_TYPE), "{ends:?}");
+        assert!(multi_key.reply().error().starts_with(WRONG_TYPE), "{ends:?}");
     }
 }

@@ -110,8 +110,8 @@ fn leases_are_the_same_to_the_millisecond_on_a_replica() {
     c.granted("c");
     in_sync(&server, &replica);
     for key in ["k", "d"] {
-        let ask = format!("PEXPIRETIME {key}");
-        assert_eq!(client.run(&ask), replica.client().run(&ask));
-        assert!(client.run(&ask).int() > 0);
+        let request = format!("PEXPIRETIME {key}");
+        assert_eq!(client.run(&request), replica.client().run(&request));
+        assert!(client.run(&request).int() > 0);
     }
 }

@@ -104,7 +104,7 @@ fn a_waiter_that_times_out_in_the_iteration_of_its_grant_gets_one_correct_reply(
     for round in 0..5 {
         let key = format!("k{round}");
         hold(&mut client, &key, "a");
-        let mut b = Waiter::ask(&server, &format!("LOCK.ACQUIRE {key} b {LONG} BLOCK 150"));
+        let mut b = Waiter::request(&server, &format!("LOCK.ACQUIRE {key} b {LONG} BLOCK 150"));
         let [mut c] = line_up(&server, &key, ["c"]);
         let mut sleeper = put_to_sleep(&server, Duration::from_millis(250));
         client.send_line(&format!("LOCK.RELEASE {key} a"));
@@ -124,7 +124,7 @@ fn a_waiter_that_times_out_around_the_release_gets_one_correct_reply() {
         hold(&mut client, &key, "a");
         let b = server.client();
         let start = Instant::now();
-        let mut b = Waiter::ask_over(b, &server, &format!("LOCK.ACQUIRE {key} b {LONG} BLOCK 15"));
+        let mut b = Waiter::request_over(b, &server, &format!("LOCK.ACQUIRE {key} b {LONG} BLOCK 15"));
         let [mut c] = line_up(&server, &key, ["c"]);
         let release_at = start + Duration::from_millis(14) + Duration::from_micros(60) * round;
         while Instant::now() < release_at {
@@ -155,7 +155,7 @@ fn a_waiter_that_times_out_around_lease_expiry_gets_one_correct_reply() {
     for round in 0..10 {
         let key = format!("k{round}");
         hold(&mut client, &key, "a");
-        let mut b = Waiter::ask(&server, &format!("LOCK.ACQUIRE {key} b {LONG} BLOCK 200"));
+        let mut b = Waiter::request(&server, &format!("LOCK.ACQUIRE {key} b {LONG} BLOCK 200"));
         let [mut c] = line_up(&server, &key, ["c"]);
         // If b's wait has already timed out, c is first and waits indefinitely: then the lease expires soon.
         let left = client.run(&format!("LOCK.WAITERS {key}")).items()[0].get("remaining").int();

@@ -117,8 +117,8 @@ fn the_log_shows_the_format_version_of_an_effect_that_is_not_applied() {
     load(&mut server, &command(&[b"LOCK.APPLY", b"k", b"2 m 9 30000 4102444800000 a"]));
     assert_eq!(server.client().run("EXISTS k").int(), 0);
     assert_eq!(server.info("lock").number("lock_effects_not_applied"), 1);
-    let told = "effect format 2 is not supported; this version applies format 1";
-    assert!(server.log().contains(told), "{}", server.log());
+    let expected_line = "effect format 2 is not supported; this version applies format 1";
+    assert!(server.log().contains(expected_line), "{}", server.log());
 }
 
 /// Checks that an RDB file restores every key.

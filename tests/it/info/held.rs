@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 const DBS: usize = 3;
 
 /// The counts in INFO, by kind.
-fn told(server: &Server) -> BTreeMap<String, i64> {
+fn counted(server: &Server) -> BTreeMap<String, i64> {
     let info = server.info("lock");
     ["mutex", "reentrant", "rw", "semaphore"]
         .into_iter()
@@ -41,7 +41,7 @@ fn assert_agrees(server: &Server, what: &str) {
     let mut last = Default::default();
     for _ in 0..400 {
         // Expired keys count until a command accesses them, so access them first.
-        last = (scanned(server), told(server));
+        last = (scanned(server), counted(server));
         if last.0 == last.1 {
             return;
         }
@@ -106,13 +106,13 @@ fn a_flush_of_all_databases_leaves_nothing_at_once() {
     };
     for line in ["FLUSHALL ASYNC", "FLUSHALL SYNC", "FLUSHDB ASYNC"] {
         many(&mut client);
-        assert_eq!(told(&server)["mutex"], 30_000);
+        assert_eq!(counted(&server)["mutex"], 30_000);
         client.run(line);
         client.run("LOCK.ACQUIRE new a");
-        assert_eq!(told(&server)["mutex"], 1, "{line}");
+        assert_eq!(counted(&server)["mutex"], 1, "{line}");
         until("all is freed", || server.info("memory").number("lazyfree_pending_objects") == 0);
         assert_agrees(&server, line);
-        assert_eq!(told(&server)["mutex"], 1, "{line}");
+        assert_eq!(counted(&server)["mutex"], 1, "{line}");
         client.run("DEL new");
     }
 }

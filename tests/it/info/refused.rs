@@ -147,11 +147,11 @@ fn on_a_partial_node_it_is_independent_of_earlier_and_later_calls() {
     let mut client = server.client();
     assert!(slot(&server, "0") > 8191 && (0..8192).contains(&slot(&server, "k")));
     hold(&mut client, "k", "a");
-    let ask = "return redis.call('INFO','lock')";
+    let request = "return redis.call('INFO','lock')";
     for (replicas, code) in [(0, "no"), (1, "NOREPLICAS"), (0, "no")] {
         client.run(&format!("CONFIG SET min-replicas-to-write {replicas}"));
         assert!(client.cmd(&["EVAL", "return redis.call('MGET','k','x')", "0"]).is_error(), "they have two slots");
-        for request in [&["INFO", "lock"][..], &["EVAL", ask, "0"], &["EVAL", ask, "1", "k"]] {
+        for request in [&["INFO", "lock"][..], &["EVAL", request, "0"], &["EVAL", request, "1", "k"]] {
             let info = Info::parse(client.cmd(request).text());
             assert_eq!(info.text("lock_acquires_refused"), code, "{request:?}");
             assert_eq!(client.run("LOCK.SCAN 0").items()[1].items().len(), 1);

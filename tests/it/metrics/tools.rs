@@ -81,9 +81,9 @@ impl Exporter {
     fn get(&self, path: &str) -> io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        let (head, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+        let mut response = String::new();
+        stream.read_to_string(&mut response)?;
+        let (head, body) = response.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
         let is_ok = head.lines().next().is_some_and(|status| status.ends_with("200 OK"));
         is_ok.then(|| body.to_string()).ok_or_else(|| io::Error::other(head.to_string()))
     }

@@ -58,14 +58,14 @@ pub fn queries(dashboard: &Json) -> Vec<Query> {
 /// The queries that fill the dashboard's variables: the inside of `label_values(…, label)`.
 pub fn variables(dashboard: &Json) -> Vec<Query> {
     let variables = list(&dashboard["templating"]["list"]);
-    let asked = variables.iter().filter(|variable| variable["type"] == "query");
+    let queried = variables.iter().filter(|variable| variable["type"] == "query");
     let query = |variable: &Json| {
         let query = text(&variable["query"]["query"]);
         let inside = query.strip_prefix("label_values(").and_then(|query| Some(query.rsplit_once(", ")?.0));
         let inside = inside.unwrap_or_else(|| panic!("{query}"));
         Query { panel: text(&variable["name"]), expression: filled(inside) }
     };
-    asked.map(query).collect()
+    queried.map(query).collect()
 }
 
 /// Replaces variables as Grafana does if everything is selected.

@@ -79,7 +79,7 @@ impl Clients {
     }
 
     /// Whether its client is connected and can get a reply.
-    pub fn is_heard(&self, number: u64) -> bool {
+    pub fn can_get_reply(&self, number: u64) -> bool {
         let client = self.requests.get(&number).map(|sent| sent.asked.client);
         self.connections.iter().any(|it| Some(it.number) == client)
     }

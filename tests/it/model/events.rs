@@ -33,7 +33,7 @@ impl Play<'_> {
             event if !self.may_happen(&event) => Ok(()),
             Event::Restored(from, to) => self.restore(from, to),
             Event::Unblocked(which) => self.unblock(which as usize),
-            Event::ClientGone(owner) => self.client_gone(owner),
+            Event::ClientGone(owner) => self.close_connection(owner),
             Event::Writes(writes) => self.writes(writes),
             // Only in a cluster.
             Event::SlotMoved => Ok(()),
@@ -123,7 +123,7 @@ impl Play<'_> {
     }
 
     /// Closes one of its connections, by itself or through another client.
-    pub(super) fn client_gone(&mut self, owner: u64) -> Result {
+    pub(super) fn close_connection(&mut self, owner: u64) -> Result {
         let Some(connection) = self.clients.take(owner) else { return Ok(()) };
         match self.iteration % 2 {
             0 => {

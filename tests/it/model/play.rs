@@ -126,7 +126,7 @@ impl<'s> Play<'s> {
         self.happen(Event::Flushed)?;
         self.move_on()?;
         for owner in self.clients.connections.iter().map(|it| it.owner).collect::<Vec<_>>() {
-            self.client_gone(owner)?;
+            self.close_connection(owner)?;
             self.move_on()?;
         }
         self.pass(KEEP_PLACE + 1)

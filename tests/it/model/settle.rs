@@ -9,7 +9,7 @@ use super::wire::{self, WaitOutcome};
 use crate::support::Reply;
 
 /// The most event-loop iterations until all due work is done. The clocks stand still during these.
-const TURNS: usize = 5;
+const ITERATIONS: usize = 5;
 
 /// The pending reply to a command, on the control connection or on the one with this number.
 pub(super) type Expected = (Command, Outcome, Option<u64>);
@@ -35,7 +35,7 @@ impl Play<'_> {
         let late = self.latest(late);
         while self.now.monotonic <= began + late {
             self.take_expected_outcomes(&mut outcomes);
-            for _ in 0..TURNS {
+            for _ in 0..ITERATIONS {
                 match self.iteration(&mut answers, &mut replies)? {
                     Some(missing) => wrong = missing,
                     None => match self.compare(&answers, &outcomes, self.now.monotonic - began) {
@@ -54,7 +54,7 @@ impl Play<'_> {
     /// The expected outcomes of the waiters that are connected.
     pub(super) fn take_expected_outcomes(&mut self, outcomes: &mut Vec<(u64, WaitOutcome<Grant>)>) {
         for (number, answer) in self.model.take_replies() {
-            if self.clients.is_heard(number) {
+            if self.clients.can_get_reply(number) {
                 outcomes.push((number, wire::expected_outcome(&self.clients.requests[&number].asked, answer)));
             }
         }

@@ -157,7 +157,7 @@ fn a_lease_that_expires_while_requests_wait_is_logged() {
             client.run("DEL k");
             client.run("LOCK.LOG RESET");
             client.run(acquire).fence();
-            Waiter::ask(&server, wait).granted("b");
+            Waiter::request(&server, wait).granted("b");
             client.run("LOCK.LOG LEN").int() > 0
         });
         let entry = newest(&mut client, "expired");

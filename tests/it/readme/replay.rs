@@ -105,7 +105,7 @@ impl<'a> Replay<'a> {
 
     /// Types a command of a directive, which must succeed.
     fn types(&mut self, terminal: &str, command: &str) {
-        let reply = self.terminal(terminal).answer(command);
+        let reply = self.terminal(terminal).run(command);
         assert!(!reply.concat().starts_with("(error)"), "{terminal}> {command}: {reply:?}");
     }
 

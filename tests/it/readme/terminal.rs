@@ -39,7 +39,7 @@ impl Terminal {
         let (sender, screen) = mpsc::channel();
         thread::spawn(move || printed.lines().map_while(Result::ok).all(|line| sender.send(line).is_ok()));
         let mut terminal = Terminal { cli, keyboard, screen, unread: 0, id: 0 };
-        let id = terminal.answer("CLIENT ID");
+        let id = terminal.run("CLIENT ID");
         let number = id.first().and_then(|line| line.strip_prefix("(integer) ")?.parse().ok());
         terminal.id = number.unwrap_or_else(|| panic!("CLIENT ID: {id:?}"));
         terminal
@@ -68,7 +68,7 @@ impl Terminal {
     }
 
     /// Types a command, and returns its output.
-    pub fn answer(&mut self, command: &str) -> Vec<String> {
+    pub fn run(&mut self, command: &str) -> Vec<String> {
         self.begin(command);
         self.finish()
     }

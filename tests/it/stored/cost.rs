@@ -139,10 +139,10 @@ fn memory_usage_counts_every_holder_and_is_freed() {
         let used = |server: &Server| server.info("memory").number("used_memory");
         let before = used(&server);
         fill(&mut client, key, count);
-        let told = client.run(&format!("MEMORY USAGE {key}")).int();
+        let reported = client.run(&format!("MEMORY USAGE {key}")).int();
         let measured = used(&server) - before;
-        assert!(told * 2 > measured && told < measured * 2, "{key}: {told} told, {measured} measured");
-        let each = usize::try_from(told).expect("bytes") / count;
+        assert!(reported * 2 > measured && reported < measured * 2, "{key}: {reported} reported, {measured} measured");
+        let each = usize::try_from(reported).expect("bytes") / count;
         assert!((50..500).contains(&each), "{each} bytes for a holder of {key}");
         assert_eq!(client.run(&format!("DEL {key}")), Reply::Int(1));
         until("the memory is back", || used(&server) - before < measured / 10);
@@ -185,7 +185,7 @@ fn ten_thousand_leases_that_expire_together_are_removed_without_blocking() {
     let lines: Vec<String> = (0..PERMITS).map(|n| format!("SEM.ACQUIRE k owner-{n} LIMIT 1000000 PX 400")).collect();
     client.pipeline(&lines).iter().for_each(|reply| assert!(reply.fence() > 0));
     assert!(client.run("SEM.ACQUIRE k last LIMIT 1000000 PX 60000").fence() > 0);
-    let mut all = Waiter::ask(&server, "SEM.ACQUIRE k all LIMIT 1000000 PERMITS 999999 BLOCK 0");
+    let mut all = Waiter::request(&server, "SEM.ACQUIRE k all LIMIT 1000000 PERMITS 999999 BLOCK 0");
     assert_eq!(all.client.read().items()[2], Reply::Int(999_999));
     assert_eq!(holders(&mut client, "k"), ["last", "all"]);
     assert!(held(&mut client, "k", "owner-77").is_none());

@@ -58,13 +58,13 @@ impl Waiter {
     /// Sends `line`, a request that may get its reply before it was seen waiting: when this returns, the server has
     /// queued it or replied.
     #[track_caller]
-    pub fn ask(server: &Server, line: &str) -> Waiter {
-        Waiter::ask_over(server.client(), server, line)
+    pub fn request(server: &Server, line: &str) -> Waiter {
+        Waiter::request_over(server.client(), server, line)
     }
 
-    /// [`Waiter::ask`] over an existing connection.
+    /// [`Waiter::request`] over an existing connection.
     #[track_caller]
-    pub fn ask_over(mut client: Client, server: &Server, line: &str) -> Waiter {
+    pub fn request_over(mut client: Client, server: &Server, line: &str) -> Waiter {
         let id = client.id();
         client.send_line(line);
         let mut observer = server.client();
@@ -177,8 +177,8 @@ pub fn until_renewed(client: &mut Client, key: &str) {
 #[track_caller]
 pub fn until_all_renewed(client: &mut Client, keys: &[&str]) {
     let mut deadlines = || -> Vec<i64> {
-        let ask = |key: &&str| client.cmd(&["PEXPIRETIME", key]).int();
-        let deadlines: Vec<i64> = keys.iter().map(ask).collect();
+        let request = |key: &&str| client.cmd(&["PEXPIRETIME", key]).int();
+        let deadlines: Vec<i64> = keys.iter().map(request).collect();
         assert!(deadlines.iter().all(|deadline| *deadline > 0), "ended, or without an end: {keys:?}, {deadlines:?}");
         deadlines
     };

@@ -379,7 +379,7 @@ impl Server {
                 self.kill();
                 return true;
             }
-            ready = self.answers().unwrap_or(false);
+            ready = self.accepts_commands().unwrap_or(false);
             ready
         });
         Ok(ready)
@@ -387,7 +387,7 @@ impl Server {
 
     /// Whether this process accepts commands: another server may have been faster to take the port. An error means that
     /// it is not listening yet, or is shutting down.
-    fn answers(&self) -> io::Result<bool> {
+    fn accepts_commands(&self) -> io::Result<bool> {
         let mut client = Client::try_connect(self.port)?;
         // During loading the server rejects PING but accepts INFO.
         let reply = client.try_cmd(&["INFO", "server"])?;

@@ -54,12 +54,12 @@ fn repeated(holds: &[&Hold], wrong: &mut Vec<String>) {
 
 fn decreasing(holds: &[&Hold], wrong: &mut Vec<String>) {
     let mut by_asking = holds.to_vec();
-    by_asking.sort_by_key(|hold| hold.asked);
+    by_asking.sort_by_key(|hold| hold.requested_at);
     // `holds` are in the order in which they were read.
     let mut read = holds.iter().peekable();
     let mut greatest: Option<&Hold> = None;
     for hold in by_asking {
-        while let Some(earlier) = read.next_if(|earlier| earlier.from < hold.asked) {
+        while let Some(earlier) = read.next_if(|earlier| earlier.from < hold.requested_at) {
             if greatest.is_none_or(|greatest| greatest.fence < earlier.fence) {
                 greatest = Some(earlier);
             }
@@ -77,7 +77,7 @@ fn name(hold: &Hold) -> String {
         hold.key,
         hold.owner,
         hold.fence,
-        ms(hold.asked),
+        ms(hold.requested_at),
         ms(hold.from)
     )
 }

@@ -17,7 +17,7 @@ pub struct Hold {
     pub mode: Mode,
     pub fence: i64,
     /// When the first request was sent that may have led to the grant: this one, or an earlier one with a lost reply.
-    pub asked: Duration,
+    pub requested_at: Duration,
     /// When the grant was read.
     pub from: Duration,
     /// When a release was sent, the lease may have expired (counted from before the request was sent), or a reply said
@@ -60,7 +60,7 @@ pub fn holds(history: &History) -> Vec<Hold> {
 #[derive(Default)]
 struct Owner {
     /// When the first request with a lost reply was sent.
-    asked: Option<Duration>,
+    requested_at: Option<Duration>,
     holds: Vec<Hold>,
     /// Whether the last of `holds` has not ended yet as far as the owner knows; then its `until` is the deadline.
     is_holding: bool,
@@ -72,7 +72,7 @@ impl Owner {
             (Action::Acquire { mode, lease, .. }, outcome) => match outcome {
                 Outcome::Granted { fence } => self.granted(operation, *mode, *lease, *fence),
                 Outcome::NotGranted => self.record_not_held(operation.returned),
-                Outcome::Unknown => _ = self.asked.get_or_insert(operation.invoked),
+                Outcome::Unknown => _ = self.requested_at.get_or_insert(operation.invoked),
                 _ => {}
             },
             (Action::Renew { lease, .. }, Outcome::Done) if self.is_holding => {
@@ -110,7 +110,7 @@ impl Owner {
             owner: operation.owner.clone(),
             mode,
             fence,
-            asked: self.asked.unwrap_or(operation.invoked),
+            requested_at: self.requested_at.unwrap_or(operation.invoked),
             from: operation.returned,
             until: deadline(operation, lease),
             is_lost: false,
@@ -118,14 +118,14 @@ impl Owner {
         self.is_holding = true;
     }
 
-    fn record_not_held(&mut self, told: Duration) {
+    fn record_not_held(&mut self, replied_at: Duration) {
         if !self.is_holding {
             return;
         }
         self.is_holding = false;
         let last = self.last();
-        last.is_lost = told < last.until;
-        self.end_at(told);
+        last.is_lost = replied_at < last.until;
+        self.end_at(replied_at);
     }
 
     fn end_at(&mut self, end: Duration) {

@@ -94,15 +94,15 @@ fn setting_it_forward_ends_holds_and_fences_order_the_holders() {
 fn lost_without_a_step(history: &History, steps: &[Range<Duration>]) -> Vec<Hold> {
     let holds = holds(history);
     let is_due_to_a_step = |hold: &&Hold| {
-        let told = loss_reported_at(history, hold);
-        steps.iter().any(|step| hold.asked <= step.end + ROUND && step.start <= told)
+        let reported_at = loss_reported_at(history, hold);
+        steps.iter().any(|step| hold.requested_at <= step.end + ROUND && step.start <= reported_at)
     };
     lost(&holds).into_iter().filter(|hold| !is_due_to_a_step(hold)).cloned().collect()
 }
 
 /// When the reply that showed the loss was read; the request may have been sent long before.
 fn loss_reported_at(history: &History, hold: &Hold) -> Duration {
-    let answers = history.operations().iter().filter(|operation| {
+    let replies = history.operations().iter().filter(|operation| {
         let is_no_hold = match operation.outcome {
             Outcome::NotHeld | Outcome::NotGranted => true,
             Outcome::Granted { fence } => fence != hold.fence,
@@ -110,7 +110,7 @@ fn loss_reported_at(history: &History, hold: &Hold) -> Duration {
         };
         is_no_hold && operation.key == hold.key && operation.owner == hold.owner && operation.returned >= hold.until
     });
-    answers.map(|operation| operation.returned).min().unwrap_or(hold.until)
+    replies.map(|operation| operation.returned).min().unwrap_or(hold.until)
 }
 
 /// A server that is restarted with a clock an hour behind, from a complete file.
@@ -203,8 +203,9 @@ fn promote(
     let version = primary.info("server").version();
     let plan = plan();
     let address = Arc::new(Mutex::new(SocketAddr::from(([127, 0, 0, 1], primary.port()))));
-    let told = address.clone();
-    let workers = Workers::start(&plan, &Recorder::new(), Arc::new(move || *told.lock().expect("no thread panics")));
+    let reported_at = address.clone();
+    let workers =
+        Workers::start(&plan, &Recorder::new(), Arc::new(move || *reported_at.lock().expect("no thread panics")));
     in_sync(&primary, &replica);
     workers.wait_for_grants(GRANTS * 3);
     part(&primary, &replica, &workers);

@@ -38,7 +38,7 @@ impl Holder {
     }
 
     /// Makes it send a command. If it is stopped, this is the first thing it does when it continues.
-    pub fn tell(&mut self, command: &str) {
+    pub fn send_command(&mut self, command: &str) {
         writeln!(self.stdin, "{command}").expect("the holder runs");
     }
 

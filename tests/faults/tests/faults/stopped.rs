@@ -23,8 +23,8 @@ fn a_paused_holder_is_succeeded_and_rejected() {
     let mut stage = Stage::new();
     while stage.continues() {
         let (owner, next) = stage.next_owners();
-        let (mut holder, asked) = stage.start(&owner);
-        let fence = stage.fence(&mut holder, &owner, asked);
+        let (mut holder, requested_at) = stage.start(&owner);
+        let fence = stage.fence(&mut holder, &owner, requested_at);
         let stopped = Stopped::stop(holder.pid());
         let grant = stage.caller.acquire(&stage.lock, &next, Mode::Mutex, LONG, Some(LONG));
         stage.assert_is_refused(&mut holder, stopped, (&owner, fence), (&next, grant));
@@ -40,7 +40,7 @@ fn a_paused_waiter_is_granted_the_lock_and_succeeded() {
         let first = format!("first-{owner}");
         let (lock, mutex) = (stage.lock.clone(), Mode::Mutex);
         assert!(matches!(stage.caller.acquire(&lock, &first, mutex, LONG, None), Outcome::Granted { .. }));
-        let (mut holder, asked) = stage.start(&owner);
+        let (mut holder, requested_at) = stage.start(&owner);
         stage.wait_for_queue(&[&owner]);
         let stopped = Stopped::stop(holder.pid());
         let mut other = stage.caller();
@@ -51,7 +51,7 @@ fn a_paused_waiter_is_granted_the_lock_and_succeeded() {
             // It is granted the lock like any waiter; that it is stopped shows when its lease expires.
             let grant = waiting.join().expect("a waiter gets its reply");
             drop(stopped);
-            (grant, stage.fence(&mut holder, &owner, asked))
+            (grant, stage.fence(&mut holder, &owner, requested_at))
         });
         let stopped = Stopped::stop(holder.pid());
         stage.assert_is_refused(&mut holder, stopped, (&owner, fence), (&next, grant));
@@ -100,19 +100,19 @@ impl Stage {
 
     /// Starts the process that will be stopped, and returns when it was started.
     fn start(&self, owner: &str) -> (Holder, Duration) {
-        let asked = self.recorder.now();
-        (Holder::start(&self.server, &self.lock.key, owner, SHORT), asked)
+        let requested_at = self.recorder.now();
+        (Holder::start(&self.server, &self.lock.key, owner, SHORT), requested_at)
     }
 
     /// Waits until that process has been granted the lock.
-    fn fence(&self, holder: &mut Holder, owner: &str, asked: Duration) -> i64 {
+    fn fence(&self, holder: &mut Holder, owner: &str, requested_at: Duration) -> i64 {
         let fence = holder.fence();
         self.recorder.record(Operation {
             client: 1,
             key: self.lock.key.clone(),
             owner: owner.into(),
             action: Action::Acquire { mode: Mode::Mutex, lease: SHORT, block: Some(LONG) },
-            invoked: asked,
+            invoked: requested_at,
             returned: self.recorder.now(),
             outcome: Outcome::Granted { fence },
         });
@@ -144,13 +144,13 @@ impl Stage {
         assert_eq!(self.caller.write_by_fence(&self.guarded, &lock, next, next_fence, value), Outcome::Done);
 
         let Lock { key, .. } = &lock;
-        holder.tell(&format!("LOCK.EXEC {key} {owner} SET {} 0", lock.register()));
+        holder.send_command(&format!("LOCK.EXEC {key} {owner} SET {} 0", lock.register()));
         stopped.resume();
         let refused = holder.reply();
         assert!(refused.starts_with("-NOTHELD "), "{refused}");
         assert_eq!(self.caller.write_by_fence(&self.guarded, &lock, owner, fence, 0), Outcome::NotHeld);
         for command in ["LOCK.RENEW", "LOCK.RELEASE"] {
-            holder.tell(&format!("{command} {key} {owner}"));
+            holder.send_command(&format!("{command} {key} {owner}"));
             assert_eq!(holder.reply(), "0", "{command}");
         }
 

@@ -149,7 +149,7 @@ fn fail_again_and_again(scenario: Scenario) -> Shown {
         }
         run.has_failed();
         let new = run.primary();
-        let still_holds = witnesses.ask();
+        let still_holds = witnesses.query();
         match link {
             // Otherwise the end of the run shows whether it was lost.
             Link::Broken => assert!(!still_holds, "the lock did not reach the replica"),
@@ -228,11 +228,11 @@ impl Witnesses {
 
     /// Whether the asking holder still holds its lock. If so, releases it.
     #[track_caller]
-    fn ask(&mut self) -> bool {
+    fn query(&mut self) -> bool {
         let owner = self.owner();
         let (lock, caller) = (Lock::new(ASKING, Kind::Mutex), &mut self.asking);
-        let renewed = told(|| caller.renew(&lock, &owner, Mode::Mutex, LONG));
-        told(|| caller.release(&lock, &owner, Mode::Mutex));
+        let renewed = until_reply(|| caller.renew(&lock, &owner, Mode::Mutex, LONG));
+        until_reply(|| caller.release(&lock, &owner, Mode::Mutex));
         renewed == Outcome::Done
     }
 
@@ -243,7 +243,7 @@ impl Witnesses {
         let key = self.silent_key();
         granted(&mut self.rival, &key, &owner, LEASE);
         let (lock, caller) = (Lock::new(key, Kind::Mutex), &mut self.rival);
-        told(|| caller.release(&lock, &owner, Mode::Mutex));
+        until_reply(|| caller.release(&lock, &owner, Mode::Mutex));
     }
 
     fn silent_key(&self) -> String {
@@ -258,16 +258,17 @@ impl Witnesses {
 #[track_caller]
 fn granted(caller: &mut Caller, key: &str, owner: &str, lease: Duration) {
     let lock = Lock::new(key, Kind::Mutex);
-    let outcome = told(|| caller.acquire(&lock, owner, Mode::Mutex, lease, Some(lease.max(LEASE + HEARSAY) * 4)));
+    let outcome =
+        until_reply(|| caller.acquire(&lock, owner, Mode::Mutex, lease, Some(lease.max(LEASE + HEARSAY) * 4)));
     assert!(matches!(outcome, Outcome::Granted { .. }), "{owner}: {outcome:?}");
 }
 
 /// Retries until there is a reply.
 #[track_caller]
-fn told(mut ask: impl FnMut() -> Outcome) -> Outcome {
+fn until_reply(mut query: impl FnMut() -> Outcome) -> Outcome {
     let mut outcome = Outcome::Unknown;
     until("a node replies", || {
-        outcome = ask();
+        outcome = query();
         !matches!(outcome, Outcome::Refused(_) | Outcome::Unknown)
     });
     outcome

@@ -222,7 +222,7 @@ impl Shown {
     }
 
     /// How many requests failed with an error of this code.
-    fn told(&self, code: &str) -> usize {
+    fn errors_with(&self, code: &str) -> usize {
         self.history.count(|outcome| matches!(outcome, Outcome::Refused(error) if code_of(error) == code))
     }
 }

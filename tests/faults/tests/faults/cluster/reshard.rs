@@ -32,7 +32,7 @@ fn locks_of_a_resharded_slot_are_held_once_and_no_waiter_is_forgotten() {
     shown.assert_no_wake_up_lost();
     assert_eq!(shown.broken, 0, "no connection broke");
     for code in ["ASK", "MOVED", "TRYAGAIN"] {
-        assert!(shown.told(code) > 0, "no client read {code}: {:?}", shown.row);
+        assert!(shown.errors_with(code) > 0, "no client read {code}: {:?}", shown.row);
     }
     shown.row.report();
 }

@@ -45,9 +45,9 @@ impl SmallDisk {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let mut told = String::new();
-        BufReader::new(keeper.stdout.take().expect("it is piped")).read_line(&mut told)?;
-        if told.trim() != "mounted" {
+        let mut first_line = String::new();
+        BufReader::new(keeper.stdout.take().expect("it is piped")).read_line(&mut first_line)?;
+        if first_line.trim() != "mounted" {
             return Err(io::Error::other(format!("{}", keeper.wait()?)));
         }
         let mut enter: Vec<String> = ["nsenter", "--mount", "--target"].map(String::from).into();

@@ -72,15 +72,15 @@ impl World {
     /// See [`Network::of`].
     pub fn on_hosts(config: &Config) -> io::Result<World> {
         let network = Arc::new(Network::of(4)?);
-        let start = |place, builder: Builder| {
+        let start = |host_index, builder: Builder| {
             let builder = builder.config("bind 0.0.0.0").config("protected-mode no");
-            Node { server: network.host(place).run(|| builder.start()), host: Some((network.clone(), place)) }
+            Node { server: network.host(host_index).run(|| builder.start()), host: Some((network.clone(), host_index)) }
         };
         let primary = start(PRIMARY, configured(config.primary));
         let address = primary.address();
         let replica =
             start(REPLICA, configured(config.replica).config(format!("replicaof {} {}", address.ip(), address.port())));
-        let clients = |place| Arc::new(Switch::from_host(network.clone(), place, address));
+        let clients = |host_index| Arc::new(Switch::from_host(network.clone(), host_index, address));
         let world = World {
             near: clients(NEAR),
             far: clients(FAR),
@@ -145,7 +145,7 @@ impl Node {
     #[track_caller]
     pub fn client(&self) -> Client {
         match &self.host {
-            Some((network, place)) => network.host(*place).run(|| self.server.client()),
+            Some((network, host_index)) => network.host(*host_index).run(|| self.server.client()),
             None => self.server.client(),
         }
     }
@@ -153,7 +153,7 @@ impl Node {
     /// Its address for other hosts.
     pub fn address(&self) -> SocketAddr {
         match &self.host {
-            Some((network, place)) => (network.host(*place).address(), self.server.port()).into(),
+            Some((network, host_index)) => (network.host(*host_index).address(), self.server.port()).into(),
             None => local(self.server.port()),
         }
     }

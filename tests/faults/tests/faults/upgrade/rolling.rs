@@ -102,14 +102,14 @@ impl Pair {
 
     fn promote_replica(&mut self) {
         let port = self.replica.port();
-        let mut asked: Option<Instant> = None;
+        let mut requested_at: Option<Instant> = None;
         until("the replica is promoted, and the Sentinels agree", || {
             // A Sentinel that sees no healthy replica gives up silently. Do not ask again during a change: that would
             // reverse it.
-            let is_due = asked.is_none_or(|asked| asked.elapsed() > ASK_AGAIN);
+            let is_due = requested_at.is_none_or(|requested_at| requested_at.elapsed() > ASK_AGAIN);
             if is_due && self.sentinels.agree_on(self.primary.port()) && self.sentinels.see_replicas(1) {
                 self.sentinels.fail_over();
-                asked = Some(Instant::now());
+                requested_at = Some(Instant::now());
             }
             self.sentinels.agree_on(port) && role(&self.replica).as_deref() == Some("master")
         });
