@@ -14,8 +14,8 @@ const { npm_execpath: manager = "" } = process.env;
 const npm = manager.endsWith("npm-cli.js") ? [process.execPath, manager] : ["npm"];
 
 if (!existsSync(compiler)) {
-  // The options of the outer npm come by its environment. Here they would name another folder, or leave out what is
-  // needed (--omit=dev, --global).
+  // The outer npm passes its options by the environment. Here they would name another folder or omit what is needed
+  // (--omit=dev, --global).
   const options = "--ignore-scripts --include=dev --no-global --location=project --no-dry-run --no-audit --no-fund";
   run(...npm, "ci", "--prefix", __dirname, ...options.split(" "));
 }

@@ -1,7 +1,7 @@
 /**
- * This lock beside redlock and redis-semaphore, on one server, in one run. Prints a section of Markdown.
+ * Compares this lock with redlock and redis-semaphore on one server in one run. Prints a section of Markdown.
  *
- * Counted at the server: requests (commands that a client sent, not the commands inside of a script) and its CPU time.
+ * Counted at the server: requests (commands that a client sent, not the commands within a script) and its CPU time.
  */
 
 import { createRequire } from "node:module";
@@ -19,19 +19,19 @@ const SECONDS = QUICK ? 1 : 5;
 const ROUNDS = 11;
 const WAITERS = 48;
 const CALLERS = 1000;
-/** How long the making of a cache entry takes. */
+/** How long making a cache entry takes. */
 const MAKING_MS = 100;
 /** The longest that a thousand callers may take. */
 const PATIENCE_S = QUICK ? 5 : 60;
 
-/** One lock object: take it, and give what releases it; undefined: gave up, as the time was over. */
+/** One lock object: acquires it and returns its release function; undefined if the time ran out. */
 type Take = () => Promise<() => Promise<unknown>>;
 
 type Call = (...words: string[]) => Promise<unknown>;
 
 interface Contending {
   lock(key: string): Take;
-  /** Single-flight, where the lock has it; otherwise a look before it and one under it. */
+  /** Single-flight, if the lock has it; otherwise a read before the lock and one under it. */
   once?(key: string, read: () => Promise<unknown>, make: () => Promise<unknown>): Promise<unknown>;
   call: Call;
   end(): Promise<void>;
@@ -40,7 +40,7 @@ interface Contending {
 interface Contender {
   name: string;
   waiting: string;
-  /** What its clients send; what else the server counts ran inside of scripts. */
+  /** The commands that its clients send; the server also counts those within scripts. */
   requests: string[];
   connect(port: number): Promise<Contending>;
 }
@@ -74,7 +74,7 @@ const ours = (name: string, connect: Connect): Contender => ({
   },
 });
 
-/** The commands of a pair with nothing around them: what a client cannot be faster than. Only of pairs. */
+/** The commands of a pair with nothing around them: the lower bound for a client. Only for pairs. */
 const raw = (name: string, connect: Connect): Contender => ({
   name,
   waiting: "",
@@ -175,7 +175,7 @@ async function cpuUs(server: Server): Promise<number> {
   return (of("used_cpu_user") + of("used_cpu_sys")) * 1e6;
 }
 
-/** Taken and released by one caller. */
+/** Acquired and released by one caller. */
 async function pairs(server: Server, contenders: Contender[]): Promise<string[][]> {
   const connected = contenders.map(async (contender) => {
     const { lock, end } = await contender.connect(server.port);
@@ -242,7 +242,7 @@ async function handoffs(server: Server, contender: Contender): Promise<string[]>
   ];
 }
 
-/** Each of a thousand callers has one turn, over one connection. */
+/** Each of a thousand callers gets the lock once, over one connection. */
 async function thousand(server: Server, contender: Contender): Promise<string[]> {
   await eventually(async () => (await server.connections()) === 0, "the end of the connections of before");
   const { lock, end } = await contender.connect(server.port);
@@ -274,7 +274,7 @@ async function thousand(server: Server, contender: Contender): Promise<string[]>
   ];
 }
 
-/** What locks, increments and unlocks: no other command comes between. */
+/** Locks, increments and unlocks, with no other command in between. */
 const SCRIPT = `
 if not redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", 30000) then return nil end
 local n = redis.call("INCR", KEYS[2])
@@ -328,10 +328,10 @@ async function sections(server: Server): Promise<string[][]> {
   return rows;
 }
 
-/** A thousand callers miss one cache entry at once, over one connection. */
+/** A thousand callers miss one cache entry at the same time, over one connection. */
 async function stampede(server: Server, contender: Contender): Promise<string[]> {
   const { lock, once, call, end } = await contender.connect(server.port);
-  // Not GET and SET, which others send inside of scripts.
+  // Not GET and SET, which others send within scripts.
   const read = (): Promise<unknown> => call("HGET", "cache", "entry");
   let made = 0;
   const make = async (): Promise<unknown> => {
@@ -385,7 +385,7 @@ async function main(): Promise<void> {
     thousand: [],
     stampede: [],
   };
-  // No request waits in the pairs: once per library, whatever its way to wait.
+  // In the pairs no request waits: measured once per library, however it waits.
   const names = CONTENDERS.map(({ name }) => name);
   rows.pairs = await pairs(server, [...RAW, ...CONTENDERS.filter(({ name }, at) => names.indexOf(name) === at)]);
   for (const contender of CONTENDERS) {

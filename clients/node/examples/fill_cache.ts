@@ -1,4 +1,6 @@
-/** A thousand callers miss one value at once, and one of them makes it: single-flight against a cache stampede. */
+/**
+ * A thousand callers miss one value at the same time and one of them makes it: single-flight against a cache stampede.
+ */
 
 import { setTimeout } from "node:timers/promises";
 

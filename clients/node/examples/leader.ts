@@ -1,4 +1,4 @@
-/** One leader at a time: bound to a connection, for as long as its process lives. */
+/** One leader at a time, as long as its process lives: with a session. */
 
 import { setTimeout } from "node:timers/promises";
 

@@ -1,4 +1,4 @@
-/** A thousand callers, two connections, one at a time, in the order in which they came. */
+/** A thousand callers over two connections, one at a time, in order of arrival. */
 
 import { Redis } from "ioredis";
 import { Lock } from "redis-lock-client";

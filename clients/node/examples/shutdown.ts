@@ -1,4 +1,4 @@
-/** A worker that ends well on SIGTERM: it leaves the queue, stops its work, releases its lock, and then closes. */
+/** A worker that ends cleanly on SIGTERM: it leaves the queue, stops its work, releases its lock and then closes. */
 
 import { setTimeout } from "node:timers/promises";
 

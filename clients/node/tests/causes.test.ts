@@ -1,4 +1,7 @@
-/** Why nothing was granted: the end of a wait or a signal names it, and a refused user ends an acquire at once. */
+/**
+ * Why nothing was granted: the error at the end of a wait or of a signal says it; a refused user ends an acquire
+ * immediately.
+ */
 
 import assert from "node:assert/strict";
 import net from "node:net";
@@ -42,7 +45,7 @@ async function listening(server: net.Server): Promise<number> {
   return (server.address() as net.AddressInfo).port;
 }
 
-/** A port to which nobody listens, one of TLS, a replica, and a server that ends each connection. */
+/** A port on which nothing listens, a TLS port, a replica, and a server that closes each connection. */
 async function places(world: World): Promise<[string, { port: number }, RegExp][]> {
   const secured = tls.createServer(() => undefined).on("tlsClientError", () => undefined);
   const ending = net.createServer((socket) => void socket.destroy());
@@ -60,7 +63,7 @@ async function places(world: World): Promise<[string, { port: number }, RegExp][
 }
 
 suite("the cause", (each) => {
-  each("is what a wait ends with, and what an aborted one has as its cause", async (world) => {
+  each("is the error at the end of a wait, and the cause of an aborted one", async (world) => {
     for (const [place, to, says] of await places(world)) {
       const { client } = await world.connect(to);
       const asked = Object.entries(acquires).flatMap(([way, acquire]) => {
@@ -73,7 +76,7 @@ suite("the cause", (each) => {
           acquire(client, key, { signal: AbortSignal.timeout(1500) }).then(
             () => assert.fail(`${key}: granted`),
             (error: Error) => {
-              // Without a wait it may have ended before.
+              // Without waiting it may have ended earlier.
               if (way === "tryAcquire" && error.name !== "TimeoutError") return assert.match(error.message, says, key);
               assert.equal(error.name, "TimeoutError", key);
               assert.match(String(error.cause), says, key);
@@ -85,7 +88,7 @@ suite("the cause", (each) => {
     }
   });
 
-  each("of a wait without an end is one warning", async (world) => {
+  each("of a wait without a limit is one warning", async (world) => {
     const { client, end } = await world.connect({ port: await freePort() });
     const key = `without an end:${world.library.name}`;
     const waiting = [1, 2, 3].map(() => assert.rejects(new Lock(client, key).acquire()));
@@ -98,14 +101,14 @@ suite("the cause", (each) => {
     await Promise.all(waiting);
   });
 
-  each("is not told where a wait is an ordinary one", async (world) => {
+  each("is not logged for an ordinary wait", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     await server.ask("LOCK.ACQUIRE", "k", "other", "PX", 600_000);
     await assert.rejects(new Lock(client, "k").acquire({ signal: AbortSignal.timeout(300) }), (error: Error) => {
       return error.name === "TimeoutError" && error.cause === undefined;
     });
-    // The caller's own cause stays.
+    // The caller's own cause is kept.
     const reason = new Error("enough", { cause: "mine" });
     const giveUp = new AbortController();
     const { client: unreachable } = await world.connect({ port: await freePort() });
@@ -116,7 +119,7 @@ suite("the cause", (each) => {
     await waiting;
   });
 
-  each("is told at once where a client of one server meets a node of a cluster", async (world) => {
+  each("is reported immediately when a single-server client meets a node of a cluster", async (world) => {
     const cluster = await world.cluster();
     const { source, target } = await cluster.of("{k}");
     await source.ask("LOCK.ACQUIRE", "{k}", "other", "PX", 600_000);
@@ -125,11 +128,11 @@ suite("the cause", (each) => {
     for (const [way, acquire] of Object.entries(acquires)) {
       await assert.rejects(acquire(ofOther, "{k}", { wait: 60_000 }), /node of a cluster/, way);
     }
-    // The key is this node's, and the channel on which it waits is not.
+    // The key belongs to this node, but the channel on which it waits does not.
     await assert.rejects(new Lock(client, "{k}").acquire({ wait: 60_000 }), /node of a cluster/);
   });
 
-  each("ends an acquire at once if the user is refused", async (world) => {
+  each("ends an acquire immediately if the user is refused", async (world) => {
     const cluster = await world.cluster();
     const [primary, sentinel] = [await world.server(), await world.server([], { sentinel: true })];
     await sentinel.ask("SENTINEL", "MONITOR", "main", "127.0.0.1", primary.port, 1);

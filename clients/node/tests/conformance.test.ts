@@ -100,14 +100,14 @@ suite("conformance", (each) => {
     const proxy = await world.proxy(server);
     const { client } = await world.connect(server);
     const short = await world.connect(proxy, { socketTimeoutMs: 300 });
-    // A machine that is busy with other things may be later than the usual second.
+    // A busy machine may be later than the usual second.
     await server.ask("CONFIG", "SET", "lock.keep-place", 60_000);
     await new Lock(client, "k", { token: "holder" }).acquire();
     const early = new Lock(short.client, "k", { token: "early" }).acquire();
     await eventually(async () => String(await server.waiters("k")) === "early", "the first waiter");
     const late = new Lock(client, "k", { token: "late" }).acquire();
     await eventually(async () => (await server.waiters("k")).includes("late"), "the second waiter");
-    // Sockets that bring nothing are cut by the proxy too: ioredis looks at the time only while it awaits a reply.
+    // The proxy cuts idle sockets too: ioredis checks the timeout only while it awaits a reply.
     for (let times = 0; times < 5; times++) {
       const asked = await server.calls("lock.acquire");
       proxy.disconnect();
@@ -177,7 +177,7 @@ suite("conformance", (each) => {
       );
     }
     assert.equal(proxy.cuts, 4);
-    // A lock that was lost before is no success, even if more replies are lost.
+    // Releasing a lock that was lost before never succeeds, even if more replies are lost.
     const lost = await lock.acquire();
     await server.ask("LOCK.BREAK", "k");
     await assert.rejects(lost.release(), LockLostError);
@@ -257,7 +257,7 @@ suite("conformance", (each) => {
     await assert.rejects(waiting, { name: "AbortError" });
     assert.equal(await server.info("k"), null);
     assert.equal(await server.calls("lock.cancel"), 2);
-    // Withdrawn by the client, which lives on.
+    // Withdrawn by the client, whose process goes on.
     assert.equal(await cut.call("PING"), "PONG");
   });
 
@@ -290,7 +290,7 @@ suite("conformance", (each) => {
     assert.ok(!hold.lost && !signal.aborted);
     await server.ask("LOCK.BREAK", "k");
     await eventually(() => signal.aborted, "the signal");
-    // A renewal reports the loss, long before the lease is over.
+    // A renewal reports the loss, long before the lease expires.
     assert.ok(hold.remaining() > 0);
     assert.ok(hold.lost && told.length === 1 && told[0] instanceof LockLostError && signal.reason === told[0]);
     await assert.rejects(hold.release(), LockLostError);
@@ -303,7 +303,7 @@ suite("conformance", (each) => {
     await eventually(async () => (await server.info("k")) === null, "the lease's end");
     await assert.rejects(hold.release(), LockLostError);
     await assert.rejects(hold.extend(), LockError);
-    // The server's clock is behind, as it were: its answer to the release is 1, which is no success.
+    // As if the server's clock were behind: its reply to the release is 1, which is not a success.
     hold = await new Lock(client, "k", { lease: 400 }).acquire();
     assert.equal(await server.ask("PEXPIRE", "k", 60_000), 1);
     await eventually(() => hold.lost, "the loss");
@@ -329,7 +329,7 @@ suite("conformance", (each) => {
     const [holder] = await server.holders("k");
     assert.ok(holder?.["session"]);
     await eventually(async () => (await server.holders("k"))[0]?.["age"] > 1500, "a hold that outlives its lease");
-    // Not at once where a test beside this one has blocked the event loop.
+    // Not immediately if a parallel test has blocked the event loop.
     await eventually(() => hold.remaining() > 0, "the server's renewal of the lease");
     assert.ok(!hold.lost && hold.remaining() <= 600);
     assert.equal(await server.calls("lock.renew"), 0);
@@ -426,7 +426,7 @@ suite("conformance", (each) => {
       }
       await server.ask("DEL", "k");
     }
-    // A waiting request is rejected, too.
+    // A waiting request is rejected too.
     const hold = await lock.acquire();
     const waiting = lock.acquire();
     await eventually(async () => (await server.waiters("k")).length, "a waiter");
@@ -444,7 +444,7 @@ suite("conformance", (each) => {
     await eventually(async () => (await server.waiters("k")).length === 100, "a hundred waiters");
     const [began, asked] = [performance.now(), await server.calls("lock.acquire")];
     await sleep(1000);
-    // A slice is 5 s: each waiter may have resent its request once in that time, and not more often.
+    // A request of a wait lasts 5 s: each waiter may have repeated it once in that time, not more often.
     const slices = 1 + Math.floor((performance.now() - began) / 5000);
     assert.ok((await server.calls("lock.acquire")) - asked <= 100 * slices);
     await hold.release();
@@ -475,7 +475,7 @@ suite("conformance", (each) => {
       assert.equal(await new Lock(client, "k", { lease, atLeast }).tryAcquire(), null);
       await server.ask("DEL", "k");
     }
-    // Once it is over, a release is a release; so is one of work that failed.
+    // After the interval a release frees the lock; so does a release after failed work.
     const short = await new Lock(client, "k", { atLeast: 20 }).acquire();
     await sleep(25);
     await short.release();

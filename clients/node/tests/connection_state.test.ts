@@ -1,4 +1,4 @@
-/** What a caller changes of its connection after it was made holds for the connections that the client makes, too. */
+/** Changes that a caller makes to its connection also apply to the connections that the client opens. */
 
 import assert from "node:assert/strict";
 
@@ -22,7 +22,7 @@ suite("the state of a connection", (each) => {
       const session = await waiting;
       assert.equal((await server.holders("k"))[0]?.["owner"], session.token);
       assert.ok((await server.holders("k"))[0]?.["session"]);
-      // Back in another one, further locks are there.
+      // After another change, further locks are in that database.
       await select(0);
       await server.admin.select(0);
       const other = await new Lock(client, "k", { session: true }).acquire();
@@ -44,7 +44,7 @@ suite("the state of a connection", (each) => {
     await eventually(async () => (await server.connections()) === 1, "no connection of its own");
   });
 
-  each("a request that is given up while its connection is opened is not sent afterwards", async (world) => {
+  each("a request that is cancelled while its connection is opened is not sent afterwards", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(proxy);
@@ -100,7 +100,7 @@ suite("the state of a connection", (each) => {
         const hold = await new Lock(prefixed.client, "k", options).acquire();
         assert.equal(await server.ask("EXISTS", name), 1);
         assert.equal(await new Lock(plain.client, name).tryAcquire(), null);
-        // Without the prefix it is another lock.
+        // Without the prefix it is a different lock.
         await new Lock(plain.client, "k").using(() => undefined);
         const waiting = new Lock(plain.client, name).acquire();
         await eventually(async () => (await server.ask("LOCK.WAITERS", name)).length, "a waiter");
@@ -113,7 +113,7 @@ suite("the state of a connection", (each) => {
     }
   });
 
-  each("in a cluster and by sentinels, too", async (world) => {
+  each("in a cluster and with Sentinel too", async (world) => {
     if (world.library.of === "node-redis" && world.library.major === 5) return;
     const cluster = await world.cluster();
     const [primary, sentinel] = [await world.server(), await world.server([], { sentinel: true })];

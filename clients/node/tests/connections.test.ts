@@ -15,7 +15,7 @@ import { isPending, suite } from "./world.js";
 const run = promisify(execFile);
 
 suite("connections", (each) => {
-  each("a thousand callers share one connection, and get their turn in order", async (world) => {
+  each("a thousand callers share one connection and are granted in order", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const lock = new Lock(client, "k", { lease: 120_000 });
@@ -43,7 +43,7 @@ suite("connections", (each) => {
       [...got].sort((one, other) => one - other),
     );
     assert.deepEqual([got.length, await server.connections()], [1000, 2]);
-    // Each asks again once in a slice (of so many, 8 to 10 s), and once more where it waited for long.
+    // Each repeats its request once in its period (8 to 10 s for so many), and once more if it waited long.
     const slices = 2 + Math.floor((performance.now() - began) / 8000);
     assert.ok((await server.calls("lock.acquire")) - asked <= 1000 * slices);
     assert.equal(await server.info("k"), null);
@@ -77,7 +77,7 @@ suite("connections", (each) => {
     assert.ok(asked >= 20 && asked <= 20 * (1 + slices), `${asked} requests`);
   });
 
-  each("a lost message costs a slice at most", async (world) => {
+  each("a lost message delays a grant by one request of the wait at most", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(proxy);
@@ -88,7 +88,7 @@ suite("connections", (each) => {
     proxy.holdMessages();
     await hold.release();
     await (await waiting).release();
-    // The time is over, and the message about it is lost: the client's own clock ends the wait.
+    // The time has run out and the message about it is lost: the client's own clock ends the wait.
     const held = await lock.acquire();
     const began = performance.now();
     assert.equal(await lock.tryAcquire({ wait: 200 }), null);
@@ -116,12 +116,12 @@ suite("connections", (each) => {
       await granted?.release();
       return wasInTime;
     };
-    // Beside other work the release may come after the wait's end, which proves nothing.
+    // On a busy machine the release may come after the end of the wait, which proves nothing.
     await eventually(inTime, "a release before the end of the wait");
     assert.equal(await server.info("k"), null);
   });
 
-  each("a subscriber that is cut off is made anew, and who waits asks again at once", async (world) => {
+  each("a subscriber that is cut off is replaced, and the waiters repeat their requests immediately", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const lock = new Lock(client, "k", { lease: 60_000 });
@@ -134,7 +134,7 @@ suite("connections", (each) => {
       await eventually(async () => (await server.calls("lock.acquire")) > asked, "the request again");
       await eventually(async () => (await server.ask("PUBSUB", "CHANNELS")).length, "the channel");
     }
-    // Its own retries took over its place, and the server reported that: no reason to ask again.
+    // Its own repeated request took over its position, and the server reported that: no reason to repeat it again.
     const asked = await server.calls("lock.acquire");
     await sleep(700);
     assert.ok((await server.calls("lock.acquire")) - asked <= 1);
@@ -145,7 +145,7 @@ suite("connections", (each) => {
     assert.ok(performance.now() - began < 4500);
   });
 
-  each("while nobody can subscribe, nobody is queued to be told by a message", async (world) => {
+  each("while no subscription is possible, no request is queued for a message", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(proxy);
@@ -165,7 +165,7 @@ suite("connections", (each) => {
     await (await waiting).release();
   });
 
-  each("who is queued asks again at once when the shared connection was cut", async (world) => {
+  each("waiters repeat their requests immediately when the shared connection was cut", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const lock = new Lock(client, "k", { lease: 60_000 });
@@ -183,7 +183,7 @@ suite("connections", (each) => {
     assert.ok(asked <= 7 && (await server.calls("lock.acquire")) - asked <= 2);
   });
 
-  each("many commands that are given up leave the client's queue as it was", async (world) => {
+  each("many cancelled commands leave the client's queue unchanged", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client, call } = await world.connect(proxy, { reconnectMs: 300 });
@@ -198,7 +198,7 @@ suite("connections", (each) => {
     assert.deepEqual([await server.calls("lock.acquire"), await server.info("k")], [1, null]);
   });
 
-  each("the reply that never comes is asked for again", async (world) => {
+  each("a request is repeated if its reply never comes", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(proxy);
@@ -218,7 +218,7 @@ suite("connections", (each) => {
     await new Lock(client, "warm").using(() => undefined);
     proxy.refuse();
     await eventually(async () => (await server.connections()) === 0, "no connection");
-    // Without its offline queue, the client fails the first request at once, and then nothing can be subscribed to.
+    // Without its offline queue, the client fails the first request immediately, and then it cannot subscribe.
     const { client: other } = await world.connect(proxy, { reconnectMs: 300, offlineQueue: false });
     for (const asks of [client, other]) {
       for (const wait of [0, 200]) {
@@ -233,7 +233,7 @@ suite("connections", (each) => {
     assert.equal(await server.calls("lock.acquire"), 1);
   });
 
-  each("an acquire answers within two seconds of its time, whatever the network does near its end", async (world) => {
+  each("an acquire returns within two seconds of its time limit, whatever the network does then", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client, call } = await world.connect(proxy, { reconnectMs: 100 });
@@ -248,7 +248,7 @@ suite("connections", (each) => {
       [() => proxy.refuse(), { replicas: 1 }],
     ];
     for (const [trouble, options] of ways) {
-      // Connected again after the trouble before.
+      // Reconnected after the previous round.
       await eventually(() => call("PING").catch(() => undefined), "a connection");
       const began = performance.now();
       const waiting = new Lock(client, "k", { lease: 600_000, ...options }).acquire({ wait: 1500 });
@@ -258,7 +258,7 @@ suite("connections", (each) => {
       trouble();
       await assert.rejects(waiting);
       const late = performance.now() - began - 1500;
-      // Two seconds, as the README says.
+      // The two seconds that the README guarantees.
       assert.ok(late < 2000 + BUSY_MS, `${trouble}, ${JSON.stringify(options)}: ${late} ms late`);
       proxy.speak();
       proxy.accept();
@@ -266,14 +266,14 @@ suite("connections", (each) => {
     }
   });
 
-  each("where connects hang and nothing is answered, every request ends in time", async (world) => {
+  each("every request ends in time when connecting hangs and nothing is answered", async (world) => {
     const server = await world.server(["--tcp-backlog", "1"]);
     const { client } = await world.connect(server, { reconnectMs: 1000 });
     const hold = await new Lock(client, "k", { lease: 600_000 }).acquire();
     assert.equal(await new Lock(client, "k").tryAcquire({ wait: 10 }), null);
     await server.ask("CLIENT", "KILL", "TYPE", "normal");
     server.pause();
-    // Fills the backlog of a server that accepts nothing: from then on connects hang.
+    // Fills the backlog of a server that accepts nothing: from then on connecting hangs.
     const fillers: net.Socket[] = [];
     const connected = (socket: net.Socket): Promise<boolean> =>
       new Promise((done) => socket.once("connect", () => done(false)));
@@ -300,7 +300,7 @@ suite("connections", (each) => {
     for (const filler of fillers) filler.destroy();
   });
 
-  each("a caller that gives up on a silent network is let go after a second, and its request goes", async (world) => {
+  each("cancelling on a silent network takes a second, and the request is withdrawn", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(proxy);
@@ -335,7 +335,7 @@ suite("connections", (each) => {
     await hold.release();
   });
 
-  each("a server that comes back grants who waited", async (world) => {
+  each("a server that comes back grants the waiter", async (world) => {
     const first = await world.server();
     const { client } = await world.connect(first);
     const lock = new Lock(client, "k", { lease: 60_000 });
@@ -427,7 +427,7 @@ suite("connections", (each) => {
       await end();
       await assert.rejects(waiting);
       const second = await world.server([], { port: first.port });
-      // Longer than it ever pauses: on a slow machine this sees less, and says nothing wrong.
+      // Longer than it ever pauses: on a slow machine this detects less, but never fails wrongly.
       await sleep(1500);
       assert.equal(await second.connections(), 0);
     },
@@ -447,7 +447,7 @@ suite("connections", (each) => {
     }
   });
 
-  each("giving up while a session waits leaves nothing", async (world) => {
+  each("cancelling while a session waits leaves nothing", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const hold = await new Lock(client, "k").acquire();
@@ -463,7 +463,7 @@ suite("connections", (each) => {
     assert.equal(await server.info("k"), null);
   });
 
-  each("giving up while the request is on its way over another connection leaves nothing", async (world) => {
+  each("cancelling while the request is on its way over another connection leaves nothing", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(proxy);
@@ -479,7 +479,7 @@ suite("connections", (each) => {
     assert.deepEqual([await server.calls("lock.acquire"), await server.calls("lock.release")], [1, 1]);
   });
 
-  each("a session ends with a release that fails, which may be tried again", async (world) => {
+  each("a session ends with a release that fails, and the release can be repeated", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     for (const session of [false, true]) {
@@ -516,7 +516,7 @@ suite("connections", (each) => {
     await one?.release();
   });
 
-  each("two clients that wait with one token take turns with pauses", async (world) => {
+  each("two clients that wait with one token replace each other only after pauses", async (world) => {
     const server = await world.server();
     const clients = [await world.connect(server), await world.connect(server)];
     await server.ask("LOCK.ACQUIRE", "k", "other", "PX", 600_000);
@@ -534,7 +534,7 @@ suite("connections", (each) => {
     assert.deepEqual(await server.waiters("k"), []);
   });
 
-  each("a dead process leaves by its lease", async (world) => {
+  each("the request of a dead process leaves the queue with its lease", async (world) => {
     const server = await world.server();
     const { client, end } = await world.connect(server);
     const { client: living } = await world.connect(server);
@@ -568,7 +568,7 @@ suite("connections", (each) => {
       await hold.release();
       await (await waiting).release();
     });
-    // And back: the first move has ended the earlier subscription.
+    // And back again: the first move has ended the earlier subscription.
     const again = await lock.acquire();
     const second = lock.acquire();
     await eventually(async () => (await target.waiters("k")).length, "a waiter");
@@ -588,7 +588,7 @@ suite("connections", (each) => {
     }
   });
 
-  each("what is no client is refused", async () => {
+  each("an argument that is not a client is refused", async () => {
     assert.throws(() => new Lock({} as RedisClient, "k"), TypeError);
     assert.throws(() => new Lock(createClientPool() as unknown as RedisClient, "k"), TypeError);
   });

@@ -1,4 +1,4 @@
-/** Times: zero, negative ones and NaN are refused, fractions round up, and the greatest are never shortened. */
+/** Durations: zero, negative values and NaN are refused, fractions round up, and the largest are never truncated. */
 
 import assert from "node:assert/strict";
 
@@ -9,7 +9,7 @@ import { suite } from "./world.js";
 const GREATEST = [2 ** 31, Number.MAX_SAFE_INTEGER, 1e300, Number.MAX_VALUE, Infinity];
 
 suite("durations", (each) => {
-  each("zero, negative ones and what is no number are refused before anything is sent", async (world) => {
+  each("zero, negative values and what is not a number are refused before anything is sent", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const hold = await new Lock(client, "held").acquire();
@@ -49,7 +49,7 @@ suite("durations", (each) => {
     await assert.rejects(lock.acquire({ wait: 20.5 }), NotAcquiredError);
   });
 
-  each("the greatest are refused by the server, or have no end", async (world) => {
+  each("the largest are refused by the server or never end", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const other = await new Lock(client, "held", { lease: 600_000 }).acquire();
@@ -103,7 +103,7 @@ suite("durations", (each) => {
     await new Lock(client, "k", { lease: 10_000, atLeast: 60_000 }).using(() => (runs += 1));
     assert.equal(runs, 1);
     assert.ok((await server.ask("PTTL", "k")) > 50_000);
-    // The acquire tells of a key that is something else.
+    // The acquire itself reports a key of another type.
     await server.ask("SET", "k", "v");
     await assert.rejects(new Lock(client, "k", { lease: 10_000, atLeast: 60_000 }).acquire(), {
       name: "WrongTypeError",

@@ -1,4 +1,4 @@
-/** The examples, and the first one of the README, run as they stand. */
+/** The examples, and the first one of the README, run unchanged. */
 
 import assert from "node:assert/strict";
 import { execFile, spawn, type ChildProcess } from "node:child_process";
@@ -43,7 +43,7 @@ it("the examples and the README's first one run", { timeout: 90_000 }, async () 
   }
 });
 
-it("the worker of the example ends well on SIGTERM, at work and in the queue", { timeout: 90_000 }, async () => {
+it("the example's worker ends cleanly on SIGTERM, while working and in the queue", { timeout: 90_000 }, async () => {
   const server = await Server.start();
   const env = { ...process.env, REDIS_PORT: String(server.port) };
   const start = (): { worker: ChildProcess; printed: () => string; ended: Promise<unknown[]> } => {
@@ -86,7 +86,7 @@ declare function makeTheReport(options: { signal: AbortSignal }): Promise<string
 declare function train(options: { gpu: number | undefined }): Promise<void>;
 `;
 
-it("the README's programs are typed strictly, as an ES module and as CommonJS", { timeout: 90_000 }, async () => {
+it("the README's programs pass the strict type check, as ES module and as CommonJS", { timeout: 90_000 }, async () => {
   const readme = readFileSync(join(PACKAGE, "README.md"), "utf8");
   const commonJs = /```js\n([^]*?)```/.exec(readme)?.[1] ?? "";
   const [esModule = "", ...others] = [...readme.matchAll(/```ts\n([^]*?)```/g)].map((found) => found[1] ?? "");
@@ -115,7 +115,7 @@ it("the README's programs are typed strictly, as an ES module and as CommonJS", 
   }
 });
 
-it("the leader of the example queues again after a refusal, and says so", { timeout: 90_000 }, async () => {
+it("the leader of the example queues again after a refusal and logs it", { timeout: 90_000 }, async () => {
   const server = await Server.start();
   const env = { ...process.env, REDIS_PORT: String(server.port) };
   await server.ask("LOCK.ACQUIRE", "leader", "other", "PX", 600_000);

@@ -1,4 +1,4 @@
-/** The tests of each family, and of what all families share. */
+/** The tests of each lock type, and of what all lock types share. */
 
 import assert from "node:assert/strict";
 
@@ -41,7 +41,7 @@ suite("families", (each) => {
     await assert.rejects(new RLock(client, "r").acquire({ within: outer }), TypeError);
   });
 
-  each("what an owner with a token of its own holds adds up", async (world) => {
+  each("the holds of an owner with its own token add up", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const holds = async (key: string): Promise<unknown> => (await server.holders(key))[0]?.["holds"];
@@ -59,7 +59,7 @@ suite("families", (each) => {
     }
   });
 
-  each("inside of using, and of what it calls, a reentrant lock is the holder's", async (world) => {
+  each("within using, and within what it calls, a reentrant lock belongs to the holder", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const lock = new RLock(client, "r");
@@ -120,7 +120,7 @@ suite("families", (each) => {
     assert.equal(await server.info("rw"), null);
   });
 
-  each("an upgrade waits for the other readers, told by a message", async (world) => {
+  each("an upgrade waits for the other readers and is granted by a message", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const lock = new RWLock(client, "rw");
@@ -135,7 +135,7 @@ suite("families", (each) => {
     assert.equal(await server.info("rw"), null);
   });
 
-  each("an upgrade that is granted after READ was lost is given back, and the loss is told", async (world) => {
+  each("an upgrade that is granted after READ was lost is released, and the loss is reported", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const lock = new RWLock(client, "rw", { lease: 60_000 });
@@ -171,7 +171,7 @@ suite("families", (each) => {
     await (await lock.write.acquire()).release();
   });
 
-  each("what was told to be lost is not upgraded, even if the server still has it", async (world) => {
+  each("a READ that was reported lost is not upgraded, even if the server still holds it", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const lock = new RWLock(client, "rw", { lease: 60_000 });
@@ -195,7 +195,7 @@ suite("families", (each) => {
     assert.equal(await server.info("rw"), null);
   });
 
-  each("an upgrade whose READ cannot be asked for at once is asked again, or given up whole", async (world) => {
+  each("an upgrade whose READ cannot be checked immediately is repeated, or cancelled entirely", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(proxy);
@@ -217,7 +217,7 @@ suite("families", (each) => {
     assert.equal(await server.info("rw"), null);
   });
 
-  each("an upgrade that is given up after its grant leaves READ as it was", async (world) => {
+  each("an upgrade that is cancelled after its grant leaves READ as it was", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(proxy);
@@ -258,7 +258,7 @@ suite("families", (each) => {
     assert.equal(await server.info("rw"), null);
   });
 
-  each("an upgrade that is given up tells that READ was lost meanwhile", async (world) => {
+  each("a cancelled upgrade reports that READ was lost meanwhile", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const lock = new RWLock(client, "rw", { lease: 60_000 });
@@ -321,7 +321,7 @@ suite("families", (each) => {
     assert.throws(() => new MultiLock(client, []), RangeError);
   });
 
-  each("what waiting cannot help is an error of its own", async (world) => {
+  each("what waiting cannot solve is an error of its own", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const [a, b] = [new Lock(client, "a"), new Lock(client, "b")];
@@ -342,7 +342,7 @@ suite("families", (each) => {
     await (await waiting).release();
   });
 
-  each("using gives back, and says what was lost", async (world) => {
+  each("using releases and reports a loss", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const lock = new Lock(client, "k", { wait: 50 });
@@ -425,7 +425,7 @@ suite("families", (each) => {
     await eventually(async () => ((await server.ask("LOCK.WAITERS", name)) as unknown[]).length, "a waiter");
     await hold.release();
     const granted = await waiting;
-    // Answered by its message, not by a retry a slice later.
+    // Answered by its message, not by a repeated request later.
     assert.ok((await server.calls("lock.acquire")) <= 5);
     await granted.release();
     const odd = await new Lock(client, 'ü "quoted" {"base64":1} 漢字').acquire();
@@ -439,7 +439,7 @@ suite("families", (each) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const lease = async (): Promise<number> => (await server.holders("k"))[0]?.["lease"];
-    // A shorter lease takes effect at once: a renewal after a third of the old length would come too late.
+    // A shorter lease takes effect immediately: a renewal after a third of the old length would come too late.
     const hold = await new Lock(client, "k", { lease: 60_000, autoRenew: true }).acquire();
     await hold.extend(600);
     await eventually(async () => (await server.calls("lock.renew")) >= 5, "renewals");
@@ -451,7 +451,7 @@ suite("families", (each) => {
     assert.equal(await lease(), 900);
     await hold.extend();
     assert.equal(await lease(), 60_000);
-    // And without renewals the new deadline reports the loss.
+    // Without renewals the new deadline reports the loss.
     const told: unknown[] = [];
     const other = await new Lock(client, "other", { lease: 60_000 }).acquire();
     other.on("lost", (error) => told.push(error));
@@ -460,7 +460,7 @@ suite("families", (each) => {
     await hold.release();
   });
 
-  each("a lock is handed on by its token", async (world) => {
+  each("a lock is transferred by its token", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const { client: there } = await world.connect(server);
@@ -500,7 +500,7 @@ suite("families", (each) => {
         const took = performance.now() - since;
         assert.ok(took >= 199 && took < 2200, `${took} ms`);
       }
-      // The first one is queued, and resent once in a slice; the others have sent nothing, then and later.
+      // The first one is queued and repeats its request at intervals; the others send nothing, then and later.
       assert.deepEqual(await server.waiters(key), ["me"]);
       assert.ok((await requests()) - asked <= Math.ceil((performance.now() - began) / 4000));
       await server.ask(`${command}.RELEASE`, key, "other", "HOLDS", 0);
@@ -512,7 +512,7 @@ suite("families", (each) => {
     }
   });
 
-  each("an acquire takes its turn after another one of its owner, within the same time", async (world) => {
+  each("an acquire runs after another one of its owner, within its own time limit", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     await server.ask("SEM.ACQUIRE", "s", "other", "LIMIT", 2, "HOLDS", 2, "PX", 600_000);
@@ -589,7 +589,7 @@ suite("families", (each) => {
     assert.deepEqual(await holds("w"), [["me", "write", 1]]);
     await writer.release();
 
-    // Nor do fromToken, and the signal of the acquire ends it still.
+    // Neither does fromToken, and the signal of the acquire still ends it.
     await server.ask("RLOCK.ACQUIRE", "r", "other", "HOLDS", 1, "PX", 600_000);
     const reentrant = new RLock(client, "r", { token: "me" });
     const giveUp = new AbortController();
@@ -602,7 +602,7 @@ suite("families", (each) => {
     assert.deepEqual(await server.waiters("r"), []);
   });
 
-  each("a holder that does not wait is granted beside an acquire of its own", async (world) => {
+  each("a holder that does not wait is granted while an acquire of its own waits", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const lock = new RLock(client, "r");
@@ -613,7 +613,7 @@ suite("families", (each) => {
     assert.equal(await server.info("r"), null);
   });
 
-  each("an acquire behind the last release of its owner is a new hold", async (world) => {
+  each("an acquire after the last release of its owner is a new hold", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     for (const lock of [new RLock(client, "r", { token: "me" }), new Semaphore(client, "s", 3, { token: "me" })]) {
@@ -630,7 +630,7 @@ suite("families", (each) => {
     assert.equal(await server.ask("DBSIZE"), 0);
   });
 
-  each("a hold of any family is handed on whole by its token", async (world) => {
+  each("a hold of any lock type is transferred completely by its token", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const { client: there } = await world.connect(server);
@@ -668,7 +668,7 @@ suite("families", (each) => {
     await assert.rejects(new Lock(there, "k", { session: true }).fromToken("me"), RangeError);
   });
 
-  each("a hold that was handed on is renewed from then on", async (world) => {
+  each("a transferred hold is renewed from then on", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const hold = await new Lock(client, "k", { lease: 60_000 }).acquire();
@@ -710,7 +710,7 @@ suite("families", (each) => {
     assert.ok((await server.ask("PTTL", "r")) <= 120_000);
     // The next run of the same object is another owner.
     assert.equal(await lock.tryAcquire(), null);
-    // Each family, also when the work throws.
+    // Each lock type, also when the work throws.
     const locks = [
       new RWLock(client, "rw", options).write,
       new Semaphore(client, "s", 2, { ...options, permits: 2 }),
@@ -724,7 +724,7 @@ suite("families", (each) => {
       assert.equal(await each.tryAcquire(), null);
     }
     for (const key of ["rw", "s", "a", "b"]) assert.ok((await server.ask("PTTL", key)) <= 120_000);
-    // It goes on by itself, for a waiter too.
+    // It ends by itself, also with a waiter.
     const short = new Lock(client, "k", { lease: 600_000, atLeast: 200 });
     await short.using(() => undefined);
     const granted = performance.now();
@@ -733,7 +733,7 @@ suite("families", (each) => {
     await next.release();
   });
 
-  each("with atLeast what is left of several locks is given back when one was lost", async (world) => {
+  each("with atLeast the other locks are released when one of several was lost", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const hold = await new MultiLock(client, ["a", "b"], { atLeast: 600_000 }).acquire();
@@ -742,7 +742,7 @@ suite("families", (each) => {
     assert.equal(await server.ask("DBSIZE"), 0);
   });
 
-  each("with atLeast the loss of one of several locks is told also after a lost reply", async (world) => {
+  each("with atLeast the loss of one of several locks is reported even after a lost reply", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(proxy);
@@ -753,7 +753,7 @@ suite("families", (each) => {
     assert.deepEqual([proxy.cuts, await server.ask("DBSIZE")], [1, 0]);
   });
 
-  each("with atLeast a hold that is known to be lost fails, though the server keeps it", async (world) => {
+  each("with atLeast a hold that is known to be lost fails although the server still holds it", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const hold = await new Lock(client, "k", { lease: 400, atLeast: 120_000 }).acquire();
@@ -761,7 +761,7 @@ suite("families", (each) => {
     await eventually(() => hold.lost, "the loss");
     await assert.rejects(hold.release(), LockLostError);
     const left = await server.ask("PTTL", "k");
-    // The first one shows that the server takes such a time.
+    // The first one shows that the server accepts such a time.
     assert.deepEqual([await server.calls("lock.renew"), left > 30_000 && left <= 120_000], [2, true]);
   });
 

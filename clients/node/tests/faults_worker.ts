@@ -1,7 +1,6 @@
 /**
- * A worker of the attack, over the Node client: `faults_worker.js LIBRARY PORT SEED`, with a name of libraries.ts.
- * clients/faults/README.md says what it prints. Lines of execution take locks, hold them and give them back, until
- * stdin has a line.
+ * The worker of the Node client: `faults_worker.js LIBRARY PORT SEED`, with a name from libraries.ts.
+ * clients/faults/README.md says what it prints. Tasks acquire, hold and release locks until a line arrives on stdin.
  */
 
 import { Lock, LockLostError, NotAcquiredError, type Hold } from "redis-lock-client";
@@ -15,7 +14,7 @@ let stopping = false;
 const tell = (event: object): void => void process.stdout.write(`${JSON.stringify(event)}\n`);
 const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
 
-/** Mulberry32: numbers of 0 to 1 that the seed decides. */
+/** Mulberry32: pseudorandom numbers from 0 to 1. */
 function rngOf(seed: number): () => number {
   let state = seed >>> 0;
   return () => {

@@ -1,4 +1,4 @@
-/** Callers that give up, and acquire again with the same token at once. */
+/** Callers that cancel and immediately acquire again with the same token. */
 
 import assert from "node:assert/strict";
 
@@ -12,7 +12,7 @@ type AnyLock = Lock | RLock | Semaphore | MultiLock;
 
 interface Case {
   key: string;
-  /** Its acquire is given up. */
+  /** Its acquire is cancelled. */
   given: AnyLock;
   giveUp: AbortController;
   /** Is acquired afterwards with the same token. */
@@ -48,11 +48,11 @@ async function releases(server: Server): Promise<number> {
 }
 
 suite("giving up", (each) => {
-  each("one signal serves five hundred callers without a warning, and lets all of them go", async (world) => {
+  each("one signal cancels five hundred callers without a warning", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const warnings: Error[] = [];
-    // Other tests of this process break connections, which is a warning of the client.
+    // Other tests of this process break connections, which makes the client warn.
     const warned = (warning: Error): void => {
       if (warning.name !== "RedisLockWarning") warnings.push(warning);
     };
@@ -114,7 +114,7 @@ suite("giving up", (each) => {
     });
   }
 
-  each("a late message about an acquire that was given up does not end the next one of its token", async (world) => {
+  each("a late message about a cancelled acquire does not end the next one of its token", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const [{ client }, { client: beside }] = [await world.connect(proxy), await world.connect(server)];
@@ -150,7 +150,7 @@ suite("giving up", (each) => {
     assert.equal(await server.ask("DBSIZE"), 0);
   });
 
-  each("an acquire that is given up while replicas are awaited leaves nothing", async (world) => {
+  each("an acquire that is cancelled while it waits for replicas leaves nothing", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const lock = new Lock(client, "k", { ...options, replicas: 1, replicaTimeout: 10_000 });
@@ -169,7 +169,7 @@ suite("giving up", (each) => {
     await eventually(async () => (await server.connections()) === 1, "no connection of its own");
   });
 
-  each("a release that is sent again takes nothing from the next acquire of its token", async (world) => {
+  each("a repeated release takes nothing from the next acquire of its token", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(proxy);

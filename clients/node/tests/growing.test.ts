@@ -21,7 +21,7 @@ const ways: [string, (client: RedisClient) => Lock | RLock | Semaphore | MultiLo
 ];
 
 suite("a cluster that grows", (each) => {
-  each("a free lock of the slot that moves is asked for at the node that the reply names", async (world) => {
+  each("a free lock of the moving slot is requested at the node that the reply names", async (world) => {
     const cluster = await world.cluster();
     const { client, end } = world.ending(await world.library.cluster(cluster.nodes[0].port));
     const third = await cluster.grow();
@@ -51,7 +51,7 @@ suite("a cluster that grows", (each) => {
     const hold = await new Lock(client, "k", { lease }).acquire();
     const session = await new Lock(client, "{k}session", { session: true, lease: 6000 }).acquire();
     assert.equal(await hold.exec("INCR", "{k}n"), 3);
-    // It is checked after a third of the lease, at a node that does not own the slot yet.
+    // The client checks it after a third of the lease, at a node that does not own the slot yet.
     const early = await third.calls("lock.held");
     await eventually(async () => (await third.calls("lock.held")) > early, "a check of the session");
     assert.equal(session.lost, false);
@@ -69,7 +69,7 @@ suite("a cluster that grows", (each) => {
     await eventually(async () => (await third.connections()) === 0, "no connection");
   });
 
-  each("a host that the reply leaves out is that of the node which answered", async (world) => {
+  each("a host missing in the reply is the host of the node that answered", async (world) => {
     const cluster = await world.cluster();
     const { client } = world.ending(await world.library.cluster(cluster.nodes[0].port));
     const third = await cluster.grow();

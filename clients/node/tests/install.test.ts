@@ -28,7 +28,7 @@ function installLines(): Map<string, string[]> {
   return lines;
 }
 
-/** What `git clone` brings of this folder: no node_modules, no dist. */
+/** This folder as `git clone` creates it: without node_modules and dist. */
 function clone(folder: string): string {
   const files = execFileSync("git", ["ls-files", "-z", "clients/node"], { cwd: ROOT, encoding: "utf8" });
   for (const file of files.split("\0").filter((name) => name !== "")) {
@@ -38,7 +38,7 @@ function clone(folder: string): string {
   return join(folder, "clients/node");
 }
 
-// All lines with the npm that is here, and with EVERY_VERSION=yes one of them with each npm.
+// All lines with the installed npm, and with EVERY_VERSION=yes one of them with each npm.
 const [first = "", ...others] = installLines().keys();
 const majors = process.env.EVERY_VERSION === "yes" ? ["9", "10", "11"] : [];
 const npms: [string, string[]][] = [

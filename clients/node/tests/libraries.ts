@@ -19,11 +19,11 @@ export interface Connected {
 }
 
 export interface ConnectOptions {
-  /** End a connection that brings nothing for so many milliseconds. */
+  /** End a connection that is idle for this many milliseconds. */
   socketTimeoutMs?: number;
   /** How long until it connects again. */
   reconnectMs?: number;
-  /** False: without a connection a command fails at once. */
+  /** False: without a connection a command fails immediately. */
   offlineQueue?: boolean;
   /** What the library puts before each key. */
   keyPrefix?: string | Buffer;
@@ -143,9 +143,11 @@ function nodeRedis(major: 5 | 6, { createClient, createCluster, createSentinel }
   };
 }
 
-/** Both majors of both, the older one first, each with the protocol that it has by default. The newer need Node 20. */
+/**
+ * Both major versions of both libraries, the older one first, each with its default protocol. The newer need Node 20.
+ */
 export const libraries: Library[] = [ioredis(5, ioredis5), nodeRedis(5, redis5)];
-/** With the protocol that is not their default. */
+/** With their other protocol. */
 export const otherProtocols: Library[] = [nodeRedis(5, redis5, 3)];
 if (Number(process.versions.node.split(".")[0]) >= 20) {
   libraries.push(ioredis(6, require("ioredis-6")), nodeRedis(6, require("redis-6")));

@@ -63,7 +63,7 @@ suite("mixed fleets", (each) => {
     assert.ok(await isPending(waiting));
     await server.ask("DEL", "k");
     const hold = await waiting;
-    // Conversely, an old client finds the key taken, and a new one that polls stays out of the queue.
+    // Conversely, an old client finds the key in use, and a new one that polls stays out of the queue.
     assert.equal(await server.ask("SET", "k", "old", "NX", "PX", 60_000), null);
     assert.equal(await lock.tryAcquire({ wait: 50 }), null);
     assert.deepEqual(await server.waiters("k"), []);

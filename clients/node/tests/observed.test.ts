@@ -1,4 +1,4 @@
-/** Who holds a lock, and what an observer and the debug log are told. */
+/** Who holds a lock, and the events for an observer and the debug log. */
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -25,7 +25,7 @@ import { suite } from "./world.js";
 const run = promisify(execFile);
 
 suite("observed", (each) => {
-  each("info says who holds a lock of any family, and how many wait", async (world) => {
+  each("info names the holders of a lock of any type and counts the waiters", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const lock = new Lock(client, "k", { lease: 60_000 });
@@ -81,7 +81,7 @@ suite("observed", (each) => {
       [Buffer.from("grüße"), "grüße"],
       [Buffer.from([0x61, 0xff, 0x00]), "a\\xff\u0000"],
       [Buffer.concat([Buffer.from("\\xff\\"), Buffer.from([0xff])]), "\\x5cxff\\x5c\\xff"],
-      // As it is, not as what it may be the form of.
+      // Unchanged, even if it looks like an encoded token.
       ["a\\xff", "a\\xff"],
     ] as const) {
       const hold = await new Lock(client, "k", { token }).acquire();
@@ -100,7 +100,7 @@ suite("observed", (each) => {
     }
   });
 
-  each("the error names the holder where the caller asks for it", async (world) => {
+  each("the error names the holder if the caller asks for it", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const hold = await new Lock(client, "b", { token: "the-other" }).acquire();
@@ -129,14 +129,14 @@ suite("observed", (each) => {
     const notMade = await refused(once);
     assert.ok(notMade instanceof NotMadeError);
     assert.equal(notMade.holder, "the-other");
-    // Not on the way of a grant.
+    // Not for a grant.
     const before = await infos();
     await hold.release();
     await new Lock(client, "b", { tellHolder: true }).using(() => undefined);
     assert.equal(await infos(), before);
   });
 
-  each("the holder of many keys is asked for within a second", async (world) => {
+  each("the holder of many keys is found within a second", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(proxy);
@@ -150,7 +150,7 @@ suite("observed", (each) => {
     assert.ok(performance.now() - began < 3000, `${performance.now() - began} ms`);
   });
 
-  each("an observer is told what happens, with the durations", async (world) => {
+  each("an observer gets every event, with durations", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const other = await world.connect(server);
@@ -197,7 +197,7 @@ suite("observed", (each) => {
     await eventually(() => events.some(({ event }) => event === "lost"), "the loss");
     await assert.rejects(renewed.release(), LockLostError);
     assert.deepEqual([...new Set(names())], ["granted semaphore", "renewed semaphore", "lost semaphore"]);
-    // Without a listener and without renewals, too.
+    // Also without a listener and without renewals.
     const short = await new Lock(client, "short", { lease: 100 }).acquire();
     await eventually(() => events.some(({ event }) => event === "lost"), "the end of the lease");
     assert.ok(short.lost);
@@ -271,7 +271,7 @@ suite("observed", (each) => {
       const hold = await new Lock(client, "k", { lease: 60_000, autoRenew: true }).acquire();
       await hold.extend();
       assert.equal(await new Lock(client, "k").tryAcquire(), null);
-      // The reason of a signal may be anything, too.
+      // The reason of a signal may be anything too.
       const reason = Object.create(null);
       const giveUp = new AbortController();
       const waiting = new Lock(client, "k").acquire({ signal: giveUp.signal });
@@ -284,12 +284,12 @@ suite("observed", (each) => {
     const told = ["Error: mine", "Symbol(mine)", "an object without a string form"];
     await eventually(() => new Set(warnings).size === told.length, "the warnings");
     process.off("warning", warned);
-    // Tests of other libraries run beside this one.
+    // Tests of other libraries run in parallel.
     const expected = told.map((what) => `RedisLockWarning: an observer threw an error: ${what}`);
     assert.deepEqual(new Set(warnings), new Set(expected));
   });
 
-  each("exec gives replies as the library's own calls do", async (world) => {
+  each("exec returns replies like the library's own calls", async (world) => {
     const server = await world.server();
     const { client, call } = await world.connect(server);
     await server.ask("HSET", "h", "a", "1", "b", "2");
@@ -314,7 +314,7 @@ suite("observed", (each) => {
   });
 });
 
-it("the debug log says key, owner, fence and how long it took", { timeout: 60_000 }, async () => {
+it("the debug log has key, owner, fence and duration", { timeout: 60_000 }, async () => {
   const server = await Server.start();
   try {
     const program = join(__dirname, "../examples/mutex.js");

@@ -58,7 +58,7 @@ suite("once", (each) => {
     await waiters(server, 2);
     await hold.release();
     for (const answer of await Promise.all(waiting)) assert.deepEqual(answer, { done: true, fence });
-    // Failed work was not done: the first waiter is granted the lock, and the other one waits on.
+    // Failed work was not done: the first waiter is granted the lock, and the other one continues to wait.
     hold = await lock.acquire();
     const first = lock.acquire(coalesce);
     await waiters(server, 1);
@@ -147,7 +147,7 @@ suite("once", (each) => {
       "late",
     );
     assert.equal(value.made, 0);
-    // Done but not there: asked again.
+    // Done but missing: requested again.
     const waiting = lock.once(value.read, value.make, { wait: 60_000 });
     await waiters(server, 1);
     await holder.release();
@@ -240,7 +240,7 @@ suite("once", (each) => {
     assert.equal(await server.info("k"), null);
   });
 
-  each("a maker that does not heed the signal keeps its caller for a second, and the lock", async (world) => {
+  each("a maker that ignores the signal delays its caller by a second and keeps the lock", async (world) => {
     const server = await world.server();
     const connected = await world.connect(server);
     const lock = new Lock(connected.client, "k", { lease: 60_000 });
@@ -294,11 +294,11 @@ suite("once", (each) => {
     const lock = new Lock(connected.client, "k", { lease: 3000 });
     const value = new Value(connected);
     assert.equal(await lock.once(value.read, value.make), "value 1");
-    // It is not renewed any more: its lease ends it.
+    // It is no longer renewed: its lease ends it.
     await eventually(async () => (await server.info("k")) === null, "the end of the lease");
   });
 
-  each("nothing is made for a caller that gave up before", async (world) => {
+  each("nothing is made for a caller that cancelled before", async (world) => {
     const server = await world.server();
     const connected = await world.connect(server);
     const lock = new Lock(connected.client, "k", { lease: 60_000 });
@@ -318,7 +318,7 @@ suite("once", (each) => {
     assert.equal(await server.calls("lock.release"), 1);
   });
 
-  each("a caller that gives up while another one makes leaves nothing", async (world) => {
+  each("a caller that cancels while another one makes the value leaves nothing", async (world) => {
     const server = await world.server();
     const connected = await world.connect(server);
     const proxy = await world.proxy(server);
@@ -398,7 +398,7 @@ suite("once", (each) => {
       assert.deepEqual([told, makers, value.made], [1, 1, 1]);
       assert.equal(await server.info("k"), null);
     }
-    // With nothing to read, what was refused is its caller's.
+    // With nothing to read, its caller gets the refusal.
     await server.ask("DEL", "v");
     const alone = lock.once(
       () => null,
@@ -410,7 +410,7 @@ suite("once", (each) => {
     await assert.rejects(alone, LockLostError);
   });
 
-  each("done that is told late leaves no request behind", async (world) => {
+  each("done that is reported late leaves no request behind", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(server);
@@ -424,7 +424,7 @@ suite("once", (each) => {
     proxy.keepMessages();
     await first.release();
     const next = await second;
-    // A slice later it asks again, and is queued behind the next holder.
+    // Later it repeats its request and is queued behind the next holder.
     await waiters(server, 1);
     proxy.letMessagesGo();
     assert.deepEqual(await waiting, { done: true, fence: first.fence });
@@ -433,7 +433,7 @@ suite("once", (each) => {
     assert.equal(await server.info("k"), null);
   });
 
-  each("done that is told to a request that was sent again leaves nothing behind", async (world) => {
+  each("done that is reported to a repeated request leaves nothing behind", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     const hold = await new Lock(client, "k", { lease: 60_000 }).acquire();
@@ -468,7 +468,7 @@ suite("once", (each) => {
     const next = await waiting;
     assert.deepEqual([next.slot, await server.calls("sem.acquire")], [1, asked]);
     await next.extend(60_000);
-    // A lost reply, and an owner that asks again, get the same slot.
+    // After a lost reply, and for an owner that repeats its request, the slot is the same.
     await holds[0]?.release();
     const cut = await world.connect(proxy);
     proxy.cutReply("SEM.ACQUIRE", 3);

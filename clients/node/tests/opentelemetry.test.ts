@@ -62,7 +62,7 @@ suite("OpenTelemetry", (each) => {
     ]);
     spans.reset();
 
-    // A loss, of all that the owner held.
+    // A loss of everything that the owner held.
     const lock = new RLock(client, "r", { lease: 900, autoRenew: true });
     const outer = await lock.acquire();
     await lock.acquire({ within: outer });
@@ -75,7 +75,7 @@ suite("OpenTelemetry", (each) => {
     );
     spans.reset();
 
-    // An error is told by the span.
+    // The span reports an error.
     await server.ask("SET", "s", "v");
     await assert.rejects(new Lock(client, "s").acquire());
     assert.equal(spans.getFinishedSpans()[0]?.status.code, SpanStatusCode.ERROR);

@@ -1,4 +1,4 @@
-/** Options that would be ignored are refused when they are given, and by the types. No server is needed. */
+/** Options that would be ignored are refused when they are passed, and by the types. Needs no server. */
 
 import assert from "node:assert/strict";
 import { after, it } from "node:test";
@@ -41,7 +41,7 @@ it("a semaphore without its limit", () => {
   refused(() => new Semaphore(redis, "x", 1.5), /not 1.5/);
 });
 
-it("a name that is none", () => {
+it("an invalid name", () => {
   // @ts-expect-error
   refused(() => new MultiLock(redis, "ab"), /must be an array, not 'ab'/);
   // @ts-expect-error

@@ -1,4 +1,4 @@
-/** The parts that need no server. */
+/** Unit tests, which need no server. */
 
 import assert from "node:assert/strict";
 import { it } from "node:test";
@@ -29,7 +29,7 @@ it("slots are those of the cluster specification, and each has a tag", () => {
   for (let slot = 0; slot < 16384; slot += 97) assert.equal(slotOf(`redislock:x:{${tagOf(slot)}}`), slot);
 });
 
-it("a time is over at its end, and not the moment before in which a timer may fire", async () => {
+it("a deadline has passed at its end, and not slightly earlier when a timer may fire", async () => {
   const early = await Promise.all(
     Array.from({ length: 200 }, (_, index) => {
       const ends = now() + 1 + index / 20;
@@ -39,7 +39,7 @@ it("a time is over at its end, and not the moment before in which a timer may fi
   assert.equal(early.filter(Boolean).length, 0);
 });
 
-it("one timer for all requests of a connection gives each of them up at its own time", async () => {
+it("one timer for all requests of a connection ends each of them at its own time", async () => {
   interface Request {
     name: string;
     sent: boolean;

@@ -20,7 +20,7 @@ it("the program of docs/start.md waits for its turn, holds the lock and releases
     const { fence } = (await server.info("report")) ?? {};
     const here = programs[0]?.replace("new Redis()", `new Redis(${server.port})`) ?? "";
     assert.notEqual(here, programs[0], "it connects to the default port");
-    // Inside of the package: its own name and its dependencies resolve there.
+    // Inside the package, where its own name and its dependencies resolve.
     const file = resolve(__dirname, "../readme.mjs");
     writeFileSync(file, here);
     const running = spawn(process.execPath, [file], { stdio: ["ignore", "pipe", "inherit"], timeout: 60_000 });

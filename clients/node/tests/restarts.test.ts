@@ -1,4 +1,4 @@
-/** Acquires that are given up while the server restarts leave neither a queued request nor a hold behind. */
+/** Acquires that are cancelled while the server restarts leave neither a queued request nor a hold behind. */
 
 import { Lock, LockLostError } from "redis-lock-client";
 
@@ -10,12 +10,12 @@ const ACQUIRES = 200;
 const KEYS = 10;
 
 suite("restarts", (each) => {
-  each("2,000 acquires that are given up over restarts leave nothing", async (world) => {
+  each("2,000 acquires that are cancelled during restarts leave nothing", async (world) => {
     const server = await world.server(["--appendonly", "yes", "--appendfsync", "always"]);
     const { client } = await world.connect(server, { reconnectMs: 50 });
     let given = 0;
     const acquire = async (name: string): Promise<void> => {
-      // Longer than the test: a lease that ends is no excuse.
+      // Longer than the test, so that no lease expires during it.
       const lock = new Lock(client, name, { lease: 600_000 });
       const ms = Math.random() * 400;
       const giveUp = new AbortController();
@@ -28,7 +28,7 @@ suite("restarts", (each) => {
         return;
       }
       await sleep(Math.random() * 60);
-      // A release that could not reach the server in 10 s is for the caller to try again.
+      // A release that could not reach the server in 10 s has to be repeated by the caller.
       while (
         !(await hold.release().then(
           () => true,
@@ -42,7 +42,7 @@ suite("restarts", (each) => {
         await acquire(`k${index % KEYS}`);
       });
       await sleep(100 + Math.random() * 200);
-      // Once in a while it is away for longer than a caller that gives up is kept.
+      // Sometimes it is down for longer than a cancelled caller is delayed.
       await server.restart(round % 5 === 4 ? 3000 : Math.random() * 300);
       await Promise.all(acquiring);
     }

@@ -1,4 +1,4 @@
-/** `run`: lock, command and release in one packet; what becomes of it when replies or connections are lost. */
+/** `run`: lock, command and release in one packet; what happens when replies or connections are lost. */
 
 import assert from "node:assert/strict";
 
@@ -52,13 +52,13 @@ suite("run", (each) => {
     const all = await lock.run(["HGETALL", "h"]);
     assert.deepEqual(all, await new Lock(client, "other").using((hold) => hold.exec("HGETALL", "h")));
     assert.equal(await lock.run(["GET", "none"]), null);
-    // The command's own error, its own WRONGTYPE too.
+    // The command's own error, including its own WRONGTYPE.
     await assert.rejects(lock.run(["INCR", "h"]), /WRONGTYPE/);
     await assert.rejects(lock.run(["NOSUCH"]), /unknown command/);
     assert.equal(await server.info("k"), null);
   });
 
-  each("it waits its turn, or says that it was not granted", async (world) => {
+  each("it waits its turn or reports that it was not granted", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(proxy);
@@ -79,7 +79,7 @@ suite("run", (each) => {
       await hold.release();
       assert.equal(await running, 1);
       assert.equal(await server.info("k"), null);
-      // Behind the grant the command and the release in one packet; with a session all was sent before.
+      // After the grant, the command and the release in one packet; with a session everything was sent before.
       assert.deepEqual(
         proxy.packets.map((packet) => [packet.includes(".ACQUIRE"), packet.includes(".RELEASE")]),
         options.session ? [] : [[false, true]],
@@ -87,7 +87,7 @@ suite("run", (each) => {
     }
   });
 
-  each("it is told that the lock was lost", async (world) => {
+  each("it reports that the lock was lost", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(proxy);
@@ -106,7 +106,7 @@ suite("run", (each) => {
     }
   });
 
-  // Before any reply, inside that of the acquire, inside that of the command: ":1\r\n" of the release is behind it.
+  // Before any reply, within that of the acquire, within that of the command: ":1\r\n" of the release follows it.
   for (const after of [0, 3, -6]) {
     each(`no command is sent twice (cut at ${after})`, async (world) => {
       const server = await world.server();
@@ -123,7 +123,7 @@ suite("run", (each) => {
     });
   }
 
-  each("it has its reply where only the release has none", async (world) => {
+  each("it returns its reply if only the release has none", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     for (let number = 0; number < FAMILIES; number++) {
@@ -135,7 +135,7 @@ suite("run", (each) => {
     }
   });
 
-  each("a release that does not arrive is made up for", async (world) => {
+  each("a release that does not arrive is repeated", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(proxy);
@@ -211,7 +211,7 @@ suite("run", (each) => {
     assert.deepEqual([await server.info("k"), await server.ask("GET", "n")], [null, null]);
   });
 
-  each("options that do not fit", async (world) => {
+  each("options that do not apply are refused", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(proxy);
@@ -225,16 +225,16 @@ suite("run", (each) => {
     }
     await assert.rejects(new Lock(client, "k").run([]), /the command of run/);
     await assert.rejects(new Lock(client, "k").run(["INCR", "n"], { token: "mine" } as object), /no option token/);
-    // It would wait for itself.
+    // It would wait for its own hold.
     const rw = new RWLock(client, "rw");
     await rw.read.using(() => assert.rejects(rw.write.run(["INCR", "n"]), /use its exec/));
     assert.equal(await server.ask("GET", "n"), null);
-    // Without a deadline a process that dies would leave it for ever.
+    // Without a deadline a process that dies would leave the lock held for ever.
     assert.ok((await new Lock(client, "k", { lease: null }).run<number>(["PTTL", "k"])) > 29_000);
     assert.ok(!proxy.packets[0]?.includes("PERSIST"));
   });
 
-  each("beside old clients", async (world) => {
+  each("next to old clients", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     await server.ask("SET", "k", "an old client's");
@@ -272,7 +272,7 @@ suite("run", (each) => {
     await hold.release();
   });
 
-  each("what is refused behind the grant is repeated", async (world) => {
+  each("what is refused after the grant is repeated", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(proxy);
@@ -328,7 +328,7 @@ suite("run", (each) => {
     assert.equal(await source.calls("incr"), 0);
   });
 
-  each("it is not run while its slot moves and a key of it does not exist, and says so", async (world) => {
+  each("it does not run while its slot moves and one of its keys does not exist, and says so", async (world) => {
     const cluster = await world.cluster();
     const { client } = world.ending(await world.library.cluster(cluster.nodes[0].port));
     const { slot, source, target } = await cluster.of("k");
@@ -381,7 +381,7 @@ suite("run", (each) => {
     }
     await server.ask("ACL", "SETUSER", "default", "+incr");
     proxy.refuse();
-    // What is written to a connection that is about to end may have run.
+    // A command that was written to a connection that is about to end may have run.
     const seen = client as { isReady?: boolean; status?: string };
     await eventually(() => seen.isReady === false || seen.status === "reconnecting", "the loss of the connection");
     await assert.rejects(hold.exec("INCR", "n"), NotRunError);
@@ -392,7 +392,7 @@ suite("run", (each) => {
     assert.equal(await server.ask("GET", "n"), null);
   });
 
-  each("a key that has moved says nothing of another one of its slot", async (world) => {
+  each("a key that has moved says nothing about another key of its slot", async (world) => {
     const cluster = await world.cluster();
     const { client } = world.ending(await world.library.cluster(cluster.nodes[0].port));
     const { slot, source, target } = await cluster.of("k");

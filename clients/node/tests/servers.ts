@@ -1,4 +1,4 @@
-/** Real servers for the tests: single ones, with replicas, a cluster, a sentinel; and a proxy that loses replies. */
+/** Real servers for the tests: single, with replicas, as a cluster, with Sentinel; and a proxy that loses replies. */
 
 import assert from "node:assert/strict";
 import { spawn, type ChildProcess } from "node:child_process";
@@ -16,7 +16,9 @@ export const SERVER = process.env["REDIS_SERVER"] || "redis-server";
 // No test depends on the machine's speed: it waits for a late state, and fails if the state never comes.
 const PATIENCE_MS = 60_000;
 
-/** Allowance of a bound on time: on a busy machine, beside the other tests of a file, the event loop runs late. */
+/**
+ * Allowance for time limits: on a busy machine, with the other tests of a file in parallel, the event loop runs late.
+ */
 export const BUSY_MS = 3_000;
 
 export const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
@@ -62,7 +64,7 @@ process.on("exit", () => {
   for (const server of running) server.kill();
 });
 
-/** A redis-server of its own port and directory. */
+/** A redis-server with its own port and directory. */
 export class Server {
   readonly dir = mkdtempSync(join(tmpdir(), "redis-lock-node-"));
   private process: ChildProcess;
@@ -130,7 +132,7 @@ export class Server {
     return readFileSync(join(this.dir, "log"), "utf8");
   }
 
-  /** This one answers, and not another one on the same port. */
+  /** True if this server answers, and not another one on the same port. */
   private async answers(): Promise<boolean> {
     assert.equal(this.process.exitCode, null, this.log);
     // Without a server the library waits for one: the look at the process must come again.
@@ -143,14 +145,14 @@ export class Server {
     return this.admin.call(command, ...args);
   }
 
-  /** The owners that wait, in the order of the queue; with `asking` also while the slot is only on its way here. */
+  /** The waiting owners, in queue order; with `asking` also while the slot is still being imported. */
   async waiters(key: string, asking = false): Promise<string[]> {
     if (asking) void this.ask("ASKING");
     const waiters = (await this.ask("LOCK.WAITERS", key, "COUNT", 0)) as unknown[][];
     return waiters.map((waiter) => fields(waiter)["owner"]);
   }
 
-  /** Releases the lock in a moment in which two requests wait: between two slices a request is passed over. */
+  /** Releases the lock while two requests wait: a waiter that is between two requests is skipped. */
   async releaseBeforeTwo(key: string, owner: string): Promise<boolean> {
     const script =
       "return #redis.call('LOCK.WAITERS', KEYS[1], 'COUNT', 0) == 2" +
@@ -168,7 +170,7 @@ export class Server {
     return found === null ? [] : found["holders"].map(fields);
   }
 
-  /** How often a command has run. */
+  /** The number of calls of a command. */
   async calls(command: string): Promise<number> {
     const stats = (await this.admin.info("commandstats")) as string;
     return Number(new RegExp(`cmdstat_${command.replace(".", "\\.")}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
@@ -180,7 +182,7 @@ export class Server {
     return Number(new RegExp(`cmdstat_${command.replace(".", "\\.")}:.*rejected_calls=(\\d+)`).exec(stats)?.[1] ?? 0);
   }
 
-  /** How many connections there are beside this one. */
+  /** The number of other connections. */
   async connections(): Promise<number> {
     const list = (await this.ask("CLIENT", "LIST")) as string;
     return list.trim().split("\n").length - 1;
@@ -260,7 +262,7 @@ export class Cluster {
     return third;
   }
 
-  /** The slot is on its way; its keys are still where they were. */
+  /** Starts to move the slot; its keys stay where they were. */
   async markMoving(slot: number, source: Server, target: Server): Promise<void> {
     await target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", await source.ask("CLUSTER", "MYID"));
     await source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", await target.ask("CLUSTER", "MYID"));
@@ -293,7 +295,7 @@ export class Proxy {
   private hold: string | undefined;
   private kept: string | undefined;
   private split: string | undefined;
-  /** What came at once, of requests with LOCK.EXEC. */
+  /** The data that arrived together, of requests with LOCK.EXEC. */
   readonly packets: string[] = [];
   readonly replies: string[] = [];
   private go: (() => void) | undefined;
@@ -359,13 +361,13 @@ export class Proxy {
     this.keptMessages = undefined;
   }
 
-  /** End every connection, and accept no new one until told so. */
+  /** End every connection and refuse new ones until told otherwise. */
   refuse(): void {
     this.refuseNew();
     this.disconnect();
   }
 
-  /** Accept no new connection until told so. */
+  /** Refuse new connections until told otherwise. */
   refuseNew(): void {
     this.refusing = true;
   }
@@ -374,13 +376,13 @@ export class Proxy {
     this.refusing = false;
   }
 
-  /** From here on the network is silent: no data passes, no connection ends, and new ones are accepted. */
+  /** Silences the network: from now on no data passes, no connection ends, and new ones are accepted. */
   silence(): void {
     this.silent = true;
     for (const socket of this.sockets) socket.pause();
   }
 
-  /** Delivers the held-back data, as a network does that retransmits its packets. */
+  /** Ends the silence and delivers the held-back data, like a network that retransmits its packets. */
   speak(): void {
     this.silent = false;
     for (const socket of this.sockets) socket.resume();

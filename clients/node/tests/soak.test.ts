@@ -1,4 +1,4 @@
-/** Nothing is kept of a request after its reply, nor of a hold after its release: the heap stays as it is. */
+/** No memory stays in use after a request's reply or a hold's release: the heap does not grow. */
 
 import assert from "node:assert/strict";
 import { it } from "node:test";
@@ -10,7 +10,7 @@ import { World } from "./world.js";
 /** SOAK_PAIRS=100000 for a long one. */
 const PAIRS = Number(process.env["SOAK_PAIRS"] ?? 2000);
 const BESIDE = 20;
-/** On average; an object that is kept takes more. */
+/** On average; a leaked object takes more. */
 const ALLOWED_BYTES = 24;
 const ROUNDS = 12;
 
@@ -55,7 +55,7 @@ function keepsSome(grown: number[]): boolean {
 
 // One after the other: they share the heap.
 for (const library of tested) {
-  it(`nothing is kept, whatever the way to take a lock: ${library.name}`, { timeout: 3_600_000 }, async () => {
+  it(`the heap does not grow, however a lock is acquired: ${library.name}`, { timeout: 3_600_000 }, async () => {
     const world = new World(library);
     try {
       const server = await world.server();
@@ -69,7 +69,7 @@ for (const library of tested) {
         );
       };
       for (const [way, pair] of Object.entries(ways)) {
-        await pairs(pair); // Compiles, and fills what is kept once.
+        await pairs(pair); // Compiles the code and fills caches.
         const begin = heap();
         const grown: number[] = [];
         do {

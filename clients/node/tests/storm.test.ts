@@ -1,4 +1,6 @@
-/** A thousand acquires that are aborted within 1.5 ms, for each way to ask: none leaves a hold or a request behind. */
+/**
+ * A thousand acquires that are aborted within 1.5 ms, for each way to acquire: none leaves a hold or a request behind.
+ */
 
 import assert from "node:assert/strict";
 
@@ -33,7 +35,7 @@ const ways: Record<string, (client: RedisClient) => Ask> = {
   several: (client) => (signal) => new MultiLock(client, ["k", "k2"], { lease }).acquire({ signal }),
 };
 
-/** Below a millisecond no timer rings. */
+/** Timers do not fire below a millisecond. */
 async function aborted(after: number): Promise<AbortSignal> {
   const giveUp = new AbortController();
   const ends = performance.now() + after;
@@ -48,7 +50,7 @@ suite("a storm of aborts", (each) => {
       const server = await world.server();
       const { client } = await world.connect(server);
       const ask = asks(client);
-      // A session connects anew each time.
+      // A session opens a new connection each time.
       const [times, beside] = way === "session" ? [TIMES / 4, 4] : [TIMES, 8];
       let granted = 0;
       for (let at = 0; at < times; at += beside) {
@@ -57,7 +59,7 @@ suite("a storm of aborts", (each) => {
           if (got === null || typeof got !== "object") return;
           granted += 1;
           await (got as { release(): Promise<void> }).release().catch((error: Error) => {
-            // Two acquires of one token at once share one hold.
+            // Two concurrent acquires of one token share one hold.
             assert.ok(way === "token" && error.name === "LockLostError", String(error));
           });
         });

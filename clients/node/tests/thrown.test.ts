@@ -1,4 +1,4 @@
-/** Work that throws while the server is gone: its error comes at once, and the release goes on. */
+/** Work that throws while the server is gone: its error arrives immediately, and the release continues. */
 
 import assert from "node:assert/strict";
 
@@ -46,7 +46,7 @@ suite("work that throws", (each) => {
     }
   }
 
-  each("a block that ends well tells that the server refused its release", async (world) => {
+  each("a block that succeeds reports that the server refused its release", async (world) => {
     const server = await world.server();
     await server.ask("ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-lock.release", "-rlock.release");
     const { client } = await world.connect(server, { username: "u", password: "p" });
@@ -86,7 +86,7 @@ suite("work that throws", (each) => {
     assert.equal(await server.ask("DBSIZE"), 0);
   });
 
-  each("once: the error of `make` stays", async (world) => {
+  each("once: the error of `make` is kept", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(proxy);
@@ -108,7 +108,7 @@ suite("work that throws", (each) => {
     }
   });
 
-  each("a block that ends well still tells a loss", async (world) => {
+  each("a block that succeeds still reports a loss", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
     for (const session of [false, true]) {

@@ -1,4 +1,4 @@
-/** What a test may start, and what ends with it. */
+/** The resources that a test may start and that end with it. */
 
 import { after, describe, it } from "node:test";
 
@@ -48,11 +48,11 @@ export class World {
 
 type Case = (name: string, body: (world: World) => Promise<void>) => void;
 
-/** Tests that run beside each other, each for every library. */
+/** Tests that run in parallel, each for every library. */
 export function suite(title: string, cases: (each: Case) => void): void {
   describe(title, { concurrency: Number(process.env["JOBS"] ?? 6) }, () => {
     after(() => {
-      // Whatever is left open would keep the process: it is a failure of its own.
+      // Anything left open would keep the process alive: it is a failure of its own.
       const leave = (): void => {
         console.error(`${title}: something was left open`);
         process.exit(1);
@@ -74,7 +74,7 @@ export function suite(title: string, cases: (each: Case) => void): void {
   });
 }
 
-/** Whether a promise is still open. */
+/** Whether a promise is still pending. */
 export async function isPending(promise: Promise<unknown>): Promise<boolean> {
   const open = Symbol("open");
   return (await Promise.race([promise, Promise.resolve(open)])) === open;
