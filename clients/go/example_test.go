@@ -150,7 +150,7 @@ func ExampleClient_RW() {
 
 	rw := locks.RW("settings")
 	writer, _ := rw.Write().Lock(ctx)
-	// A downgrade: the writer takes the read side too, and keeps it.
+	// A downgrade: the writer also acquires the read lock and keeps it.
 	reader, _ := rw.Read(redislock.AsOwnerOf(writer)).Lock(ctx)
 	_ = writer.Unlock(ctx)
 	other, err := rw.Read().Lock(ctx)

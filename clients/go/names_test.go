@@ -14,9 +14,9 @@ var predeclared = map[string]bool{"any": true, "append": true, "bool": true, "ca
 	"copy": true, "delete": true, "error": true, "int": true, "int64": true, "len": true, "make": true, "max": true,
 	"min": true, "new": true, "panic": true, "recover": true, "string": true, "uint64": true}
 
-// A name that hides one of the language or of an import misleads the reader of a signature, and breaks the next change
-// of the body.
-func TestNoNameHidesOneOfTheLanguageOrOfAnImport(t *testing.T) {
+// A name that shadows a predeclared one or an import misleads the reader of a signature, and breaks the next change of
+// the body.
+func TestNoNameShadowsAPredeclaredOneOrAnImport(t *testing.T) {
 	var paths []string
 	for _, pattern := range []string{"*.go", "gocron/*.go", "opentelemetry/*.go"} {
 		found, err := filepath.Glob(pattern)

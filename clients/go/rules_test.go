@@ -14,7 +14,7 @@ import (
 )
 
 func TestAKeysSlotIsThatOfTheServer(t *testing.T) {
-	// Of CLUSTER KEYSLOT.
+	// From CLUSTER KEYSLOT.
 	for key, slot := range map[string]int{"k": 7629, "foo": 12182, "{k}1": 7629, "a{}b": 13694, "{": 4092,
 		"123456789": 12739} {
 		if found := slotOf(key); found != slot {
@@ -111,7 +111,7 @@ func TestAForgottenHoldWithoutADeadlineHasNoTimer(t *testing.T) {
 	}
 }
 
-// reply is an error as the server gives it.
+// reply is an error as the server returns it.
 type reply string
 
 func (r reply) Error() string { return string(r) }

@@ -19,13 +19,13 @@ import (
 
 var ctx = context.Background()
 
-// theirs is a lock of another library. take is false if another owner holds it.
+// theirs is a lock of another library. take returns false if another owner holds it.
 type theirs interface {
 	take(wait time.Duration) bool
 	token() string
 	extend() bool
 	release() bool
-	// by is the holder of a lock that was taken elsewhere, by its token; false: this library has none.
+	// by is the holder of a lock that was acquired elsewhere, by its token; false if this library cannot do that.
 	by(token string) bool
 }
 
@@ -76,10 +76,10 @@ func (b *ofBsm) extend() bool   { return b.lock.Refresh(ctx, 20*time.Second, nil
 func (b *ofBsm) release() bool  { return b.lock.Release(ctx) == nil }
 func (b *ofBsm) by(string) bool { return false }
 
-// adopting is a server that makes locks of SET NX native ones, with clients of all libraries.
+// adopting is a server that turns SET NX locks into native ones, with clients of all libraries.
 func adopting(t *testing.T, wait string) (*servertest.Server, *redislock.Client, []func() theirs) {
 	server := servertest.Start(t, "--lock.adopt", "shared:*", "--lock.adopt-wait", wait)
-	// Each of their tries waits on a connection: the holder needs one too.
+	// Each of their attempts waits on a connection: the holder needs one too.
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 50})
 	locks := redislock.New(rdb, redislock.WithLease(20*time.Second), redislock.WithTellHolder())
 	t.Cleanup(func() {
@@ -100,13 +100,13 @@ func isTrue(t *testing.T, what bool, words ...any) {
 	}
 }
 
-func TestThereAndBack(t *testing.T) {
+func TestBothDirections(t *testing.T) {
 	server, locks, others := adopting(t, "0")
 	lock := locks.Mutex("shared:k")
 	for _, other := range others {
 		one, two := other(), other()
 		isTrue(t, one.take(0) && !two.take(0), "not exclusive")
-		// The new client sees their holder, waits for it in the queue, and is woken by their release.
+		// The new client sees their holder, waits for it in the queue and is granted by their release.
 		_, err := lock.TryLock(ctx)
 		refusal := (*redislock.NotAcquiredError)(nil)
 		isTrue(t, errors.As(err, &refusal) && refusal.Holder == one.token(), err)
@@ -123,14 +123,14 @@ func TestThereAndBack(t *testing.T) {
 		isTrue(t, one.extend() && one.release(), "not released")
 		hold := <-granted
 		isTrue(t, hold.Fence() > uint64(fence) && !one.extend() && !one.release(), "still theirs")
-		// Back: they are refused while it is held here, and granted it afterwards.
+		// The other direction: they are refused while it is held here, and granted it afterwards.
 		isTrue(t, !two.take(0), "both hold it")
 		took := make(chan bool)
 		go func() { took <- two.take(20 * time.Second) }()
 		asked := server.Calls("lock.adopted|set")
 		servertest.Eventually(t, "a further try", func() bool { return server.Calls("lock.adopted|set") > asked })
 		isTrue(t, hold.Unlock(ctx) == nil && <-took, "not granted")
-		// A lock that they took is used and released here, and the other way round.
+		// A lock that they acquired is used and released here, and vice versa.
 		hold, err = lock.FromToken(ctx, two.token())
 		isTrue(t, err == nil && hold.Renew(ctx, time.Minute) == nil && hold.Unlock(ctx) == nil && !two.release(), err)
 		hold, err = lock.Lock(ctx)
@@ -144,7 +144,7 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// All libraries beside each other; lock.adopt-wait gives polling clients a place in the queue.
+// All libraries in parallel; lock.adopt-wait gives polling clients a position in the queue.
 func TestAllOnOneLock(t *testing.T) {
 	server, locks, others := adopting(t, "500")
 	turn := func(take func() bool, release func() bool) func(work func()) {

@@ -1,6 +1,6 @@
-// Benches is the section of results/benchmarks-clients.md about Go, of one server on the port of its argument:
-// this client's mutex beside those of redsync and bsm/redislock. How fast one goroutine takes and gives back, how fast
-// a lock goes from one of 48 to the next, and what each costs the server. `--quick` measures shortly.
+// Benches prints the section of results/benchmarks-clients.md about Go, with one server on the port of its argument. It
+// compares this client's mutex with those of redsync and bsm/redislock: how fast one goroutine acquires and releases,
+// how fast a lock passes from one of 48 to the next, and what each costs the server. `--quick` is a short run.
 package main
 
 import (
@@ -29,7 +29,7 @@ const (
 	rounds     = 3
 )
 
-// mutex takes the lock, however long that takes, calls held, and gives it back.
+// mutex acquires the lock, however long that takes, calls held, and releases it.
 type mutex struct {
 	title string
 	turn  func(held func()) error
@@ -76,7 +76,7 @@ func mutexes(rdb *redis.Client) []mutex {
 	return all
 }
 
-// figures are those of one round.
+// figures are the results of one round.
 type figures struct{ perSecond, requests, cpuMicros float64 }
 
 type counters struct {
@@ -99,10 +99,10 @@ func of(server *servertest.Server) counters {
 	return c
 }
 
-// turns lets count goroutines take the lock in turns, for this length of time. It counts the turns of a single
-// goroutine, or, of several, the hand-offs from one to another.
+// turns lets count goroutines acquire the lock in turn for the given time. It counts the turns of a single goroutine,
+// or the hand-offs among several.
 func turns(server *servertest.Server, m mutex, count int, length time.Duration) figures {
-	check(m.turn(func() {})) // Connections are made, and scripts loaded, before.
+	check(m.turn(func() {})) // Opens connections and loads scripts in advance.
 	var counted atomic.Int64
 	last := count
 	before, ends := of(server), time.Now().Add(length)

@@ -33,7 +33,7 @@ func clientOf(t *testing.T, to *redis.Options, defaults ...redislock.Option) *re
 	return locks
 }
 
-// log is what slog's default logger has been told.
+// log is the output of slog's default logger.
 type log struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -58,7 +58,7 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-// has is true if a line has all these words.
+// has returns true if a line has all these words.
 func (l *log) has(words ...string) bool {
 	for _, line := range strings.Split(l.String(), "\n") {
 		isMissing := func(word string) bool { return !strings.Contains(line, word) }
@@ -137,8 +137,8 @@ func leads(t *testing.T, e *gocron.Elector) {
 	servertest.Eventually(t, "a leader", func() bool { return e.IsLeader(context.Background()) == nil })
 }
 
-// The defaults of a client are those of requests with a caller who waits.
-func TestAnElectorWaitsAndRenewsInItsOwnWay(t *testing.T) {
+// The defaults of a client are meant for requests with a waiting caller.
+func TestAnElectorHasItsOwnWaitAndRenewal(t *testing.T) {
 	server, log := servertest.Start(t), logged(t)
 	electors := map[string]*gocron.Elector{}
 	for name, defaults := range map[string][]redislock.Option{
@@ -238,7 +238,7 @@ func TestAnElectorEndsWithItsClient(t *testing.T) {
 	_ = elector.Close()
 }
 
-// runs is whether one scheduler runs a job, after its end.
+// runs returns whether one scheduler ran a job, after its end.
 func runs(t *testing.T, locker upstream.Locker, name string, work func()) (hasRun bool) {
 	t.Helper()
 	over := make(chan struct{})
@@ -262,7 +262,7 @@ func runs(t *testing.T, locker upstream.Locker, name string, work func()) (hasRu
 	return hasRun
 }
 
-func TestALockerRenewsInItsOwnWay(t *testing.T) {
+func TestALockerHasItsOwnRenewal(t *testing.T) {
 	server := servertest.Start(t)
 	for _, defaults := range [][]redislock.Option{nil, {redislock.WithSession()}, {redislock.WithoutLease()},
 		{redislock.WithWait(time.Hour), redislock.WithoutRenewal()}} {
@@ -296,7 +296,7 @@ func TestALockerLogsWhatTheSchedulerDrops(t *testing.T) {
 	if runs(t, locker, "weekly", func() {}) || !log.has("WARN", "skipped", "job=weekly", "not a lock") {
 		t.Fatal(log)
 	}
-	// What the server would refuse at the release is refused before the job.
+	// A value that the server would refuse at the release is refused before the job.
 	locker = gocron.NewLocker(client(t, server), redislock.WithAtLeast(math.MaxInt64))
 	if runs(t, locker, "yearly", func() {}) || !log.has("WARN", "skipped", "job=yearly", "lock.max-lease") {
 		t.Fatal(log)

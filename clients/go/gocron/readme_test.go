@@ -11,7 +11,7 @@ import (
 	"github.com/redis-lock/redis-lock/clients/go/internal/servertest"
 )
 
-// process is one of several that run a program of the README.
+// process is one of several processes that run a program of the README.
 type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -61,7 +61,7 @@ func program(t *testing.T, server *servertest.Server, words string, replace ...s
 
 func TestTheLockerOfTheReadme(t *testing.T) {
 	server := servertest.Start(t)
-	// Each second, and not for the first time at the next minute.
+	// Every second, instead of at the next minute for the first time.
 	binary := program(t, server, "NewLocker", `CronJob("* * * * *", false)`, `CronJob("* * * * * *", true)`)
 	first, second := begin(t, binary), begin(t, binary)
 	runs := func() int { return strings.Count(first.printed()+second.printed(), "the report of this minute\n") }

@@ -18,7 +18,7 @@ import (
 	"github.com/redis-lock/redis-lock/clients/go/internal/servertest"
 )
 
-// acquires are all ways to ask for a lock.
+// acquires are all ways to acquire a lock.
 var acquires = map[string]func(ctx context.Context, client *redislock.Client, key string) error{
 	"Lock": func(ctx context.Context, client *redislock.Client, key string) error {
 		_, err := client.Mutex(key).Lock(ctx)
@@ -65,7 +65,7 @@ var acquires = map[string]func(ctx context.Context, client *redislock.Client, ke
 	},
 }
 
-// asks are the ways to ask about a hold, or to change it.
+// asks are the ways to query or change a hold.
 var asks = map[string]func(ctx context.Context, lock *redislock.Lock, hold *redislock.Hold) error{
 	"Renew": func(ctx context.Context, _ *redislock.Lock, hold *redislock.Hold) error { return hold.Renew(ctx, long) },
 	"Extend": func(ctx context.Context, _ *redislock.Lock, hold *redislock.Hold) error {
@@ -94,8 +94,8 @@ func isRead(words string) func(error) bool {
 	return func(err error) bool { return strings.Contains(err.Error(), words) }
 }
 
-// A port to which nobody listens, one of TLS, a replica and a host that does not exist: with a context the error has
-// both, that the time is over and why.
+// A port on which nothing listens, a TLS port, a replica and a host that does not exist: with a context the error has
+// both, that the time has run out and why.
 func TestTheEndOfAContextNamesTheCause(t *testing.T) {
 	t.Parallel()
 	secured := httptest.NewTLSServer(nil)
@@ -104,13 +104,13 @@ func TestTheEndOfAContextNamesTheCause(t *testing.T) {
 	closed := fmt.Sprint("127.0.0.1:", servertest.FreePort())
 	for name, each := range map[string]struct {
 		addr    string
-		timeout time.Duration // TryLock asks for a second.
+		timeout time.Duration // TryLock tries for a second.
 		isCause func(error) bool
 	}{
 		"closed":  {closed, 800 * time.Millisecond, isRefused},
 		"TLS":     {secured.Listener.Addr().String(), 800 * time.Millisecond, isRead(secured.Listener.Addr().String())},
 		"replica": {replica.Addr(), 800 * time.Millisecond, isRead("READONLY")},
-		// An attempt to connect may take two seconds, and so may the search for the host.
+		// An attempt to connect may take two seconds, and so may the lookup of the host.
 		"unknown": {"no-such-host.invalid:6379", 3 * time.Second, isRead("no-such-host.invalid")},
 	} {
 		for method, acquire := range acquires {
@@ -125,7 +125,7 @@ func TestTheEndOfAContextNamesTheCause(t *testing.T) {
 					"%v", err)
 				isTrue(t, !strings.Contains(err.Error(), "\n"), "%v", err)
 				warnings := logged(key)
-				// A search for the name that takes long is the only attempt: nothing is repeated.
+				// A slow lookup of the host name is the only attempt: nothing is repeated.
 				isOnly := name == "unknown" && len(warnings) == 0
 				isTrue(t, isOnly || len(warnings) == 1 && strings.HasPrefix(warnings[0], "WARN"), "%q", warnings)
 			})
@@ -156,7 +156,7 @@ func TestEveryRequestToAReplicaNamesTheRefusal(t *testing.T) {
 	asking.Wait()
 }
 
-func TestAWaitWithoutAnEndWarnsOnceThatTheServerCannotBeReached(t *testing.T) {
+func TestAWaitWithoutALimitWarnsOnceThatTheServerCannotBeReached(t *testing.T) {
 	t.Parallel()
 	addr := fmt.Sprint("127.0.0.1:", servertest.FreePort())
 	client := over(t, addr)
@@ -166,19 +166,19 @@ func TestAWaitWithoutAnEndWarnsOnceThatTheServerCannotBeReached(t *testing.T) {
 		ended <- err
 	}()
 	servertest.Eventually(t, "a warning", func() bool { return len(logged("waits without an end")) > 0 })
-	time.Sleep(time.Second) // Of further retries.
+	time.Sleep(time.Second) // Time for further retries.
 	warnings := logged("waits without an end")
 	isTrue(t, len(warnings) == 1 && strings.Contains(warnings[0], addr), "%q", warnings)
 	ok(t, client.Close())
 	isTrue(t, errors.Is(<-ended, redislock.ErrClosed), "another error")
 }
 
-func TestTheEndOfAContextNamesTheNodeThatIsNotThereYet(t *testing.T) {
+func TestTheEndOfAContextNamesTheMissingNode(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	proxy := servertest.NewProxy(t, server)
 	proxy.Silence() // It accepts connections, and no reply ever comes.
-	// To a client for TLS a server without it is as silent.
+	// To a TLS client, a server without TLS is just as silent.
 	for addr, secured := range map[string]*tls.Config{proxy.Addr(): nil, server.Addr(): {}} {
 		for method, acquire := range acquires {
 			ctx, end := context.WithTimeout(context.Background(), 50*time.Millisecond)
@@ -197,7 +197,7 @@ func TestTheEndOfAContextNamesTheNodeThatIsNotThereYet(t *testing.T) {
 	}
 }
 
-func TestTheCauseIsNamedWhereTheLockIsHeld(t *testing.T) {
+func TestTheCauseIsNamedWhileTheLockIsHeld(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	lock := over(t, server.Addr()).Mutex("held-at-its-end", redislock.WithLease(long))
@@ -215,7 +215,7 @@ func TestTheCauseIsNamedWhereTheLockIsHeld(t *testing.T) {
 	defer end()
 	err := hold.Unlock(ctx)
 	isTrue(t, errors.Is(err, context.DeadlineExceeded) && isRefused(err), "%v", err)
-	// The others of these methods ask for a second, and then have the error themselves.
+	// The other methods try for a second, and then return the error themselves.
 	warnings := logged("held-at-its-end")
 	isTrue(t, len(warnings) == 2 && strings.Contains(warnings[0], "command") && strings.Contains(warnings[1], "release"),
 		"%q", warnings)
@@ -247,7 +247,7 @@ func TestARenewalThatFailsIsLoggedUnlessTheReleaseEndsIt(t *testing.T) {
 	unlock(t, hold)
 }
 
-// The error of a wait that its own limit ends has no context's error, and has the cause all the same.
+// The error of a wait that ends by its own limit has no context error, but still has the cause.
 func TestTheEndOfAWaitNamesTheCause(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
@@ -261,8 +261,8 @@ func TestTheEndOfAWaitNamesTheCause(t *testing.T) {
 	}
 }
 
-// What the user may not do, no retry mends.
-func TestAPermissionThatIsMissingEndsAnAcquireAtOnce(t *testing.T) {
+// No retry helps against a missing permission.
+func TestAMissingPermissionEndsAnAcquireImmediately(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	nodes := servertest.Cluster(t)
@@ -270,7 +270,7 @@ func TestAPermissionThatIsMissingEndsAnAcquireAtOnce(t *testing.T) {
 		each.Ask("ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "&*")
 		each.Ask("ACL", "SETUSER", "reads", "on", ">secret", "~*", "+@all", "-lock.acquire", "&*")
 		each.Ask("ACL", "SETUSER", "mute", "on", ">secret", "~*", "+@all", "resetchannels")
-		// The connections of the test stay those of a user who may do all.
+		// The test's own connections keep a user with all permissions.
 		each.Ask("ACL", "SETUSER", "default", "resetpass", ">another")
 	}
 	single := func(user, password string) *redislock.Client {
@@ -298,7 +298,7 @@ func TestAPermissionThatIsMissingEndsAnAcquireAtOnce(t *testing.T) {
 	unlock(t, hold)
 }
 
-func TestASentinelThatRefusesThePasswordEndsAnAcquireAtOnce(t *testing.T) {
+func TestASentinelThatRefusesThePasswordEndsAnAcquireImmediately(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	server.Replica()
@@ -313,10 +313,10 @@ func TestASentinelThatRefusesThePasswordEndsAnAcquireAtOnce(t *testing.T) {
 	}
 }
 
-func TestAClientOfOneServerSaysThatItHasMetACluster(t *testing.T) {
+func TestASingleServerClientReportsACluster(t *testing.T) {
 	t.Parallel()
 	nodes := servertest.Cluster(t)
-	const here, there = "k", "x" // Of the first node and of the second one.
+	const here, there = "k", "x" // Keys of the first and of the second node.
 	client := over(t, nodes[0].Addr())
 	hold := must(client.Mutex(here).TryLock(context.Background()))(t)
 	for method, acquire := range acquires {

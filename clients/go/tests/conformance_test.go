@@ -49,11 +49,11 @@ func TestAcquire(t *testing.T) {
 	}
 }
 
-func TestTheOtherFamilies(t *testing.T) {
+func TestTheOtherLockTypes(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	client, ctx := over(t, server.Addr()), context.Background()
-	// Reentrant only where that is said.
+	// Reentrant only if requested.
 	first := locked(t, client.Reentrant("r"))
 	_, err := client.Reentrant("r").TryLock(ctx)
 	isTrue(t, errors.Is(err, redislock.ErrNotAcquired), "%v", err)
@@ -66,7 +66,7 @@ func TestTheOtherFamilies(t *testing.T) {
 	_, err = client.Reentrant("r", redislock.AsOwnerOf(first)).Lock(ctx)
 	isTrue(t, errors.Is(err, redislock.ErrLost), "%v", err)
 
-	// Readers beside each other, an upgrade, a downgrade.
+	// Concurrent readers, an upgrade, a downgrade.
 	rw := client.RW("w")
 	reader := locked(t, rw.Read())
 	other := locked(t, rw.Read())
@@ -139,7 +139,7 @@ func TestWait(t *testing.T) {
 	unlock(t, waiter.granted())
 }
 
-func TestAWaitGoesOnAfterASlice(t *testing.T) {
+func TestAWaitContinuesWithItsNextRequest(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	lock := over(t, server.Addr()).Mutex("k")
@@ -177,7 +177,7 @@ func TestPlaceKeptOverShortSockets(t *testing.T) {
 	server := servertest.Start(t)
 	client := over(t, server.Addr())
 	short := overWith(t, &redis.Options{Addr: server.Addr(), ReadTimeout: 600 * time.Millisecond})
-	// No wait is on a socket: its outcome is a message (NOTIFY), also of a session, and its slices have 5 s.
+	// No wait blocks a socket: its result is a message (NOTIFY), also with a session, and each of its requests lasts 5 s.
 	for _, kind := range []redislock.Option{redislock.WithSession(), redislock.WithLease(long)} {
 		hold := locked(t, client.Mutex("k", redislock.WithLease(long)))
 		early := wait(t, server, short.Mutex("k", redislock.WithLease(long), kind, redislock.WithToken("early")), "k")
@@ -262,7 +262,7 @@ func TestLostReplyOfRelease(t *testing.T) {
 		isTrue(t, server.Holds("r") == left, "%d", server.Holds("r"))
 	}
 	isTrue(t, proxy.Done() == 4, "%d", proxy.Done())
-	// A lock that was lost before is no success, even if more replies are lost.
+	// Releasing a lock that was lost before never succeeds, even if more replies are lost.
 	hold = locked(t, client.Mutex("k"))
 	server.Break("k")
 	isTrue(t, errors.Is(hold.Unlock(context.Background()), redislock.ErrLost), "no loss")
@@ -425,7 +425,7 @@ func TestCancellationLeavesNothing(t *testing.T) {
 		_, err = lock.Lock(ended)
 		isTrue(t, err == context.Canceled && server.Calls("lock.acquire") == asked, "%v", err)
 	}
-	// What was held before stays.
+	// An earlier hold is kept.
 	client := over(t, server.Addr())
 	reader := locked(t, client.RW("w").Read())
 	other := locked(t, client.RW("w").Read())
@@ -449,7 +449,7 @@ func TestRenewalStopsWithTheLock(t *testing.T) {
 	unlock(t, hold)
 	isTrue(t, server.IsFree("k") && hold.Context().Err() == context.Canceled, "not free")
 	renewals := server.Calls("lock.renew")
-	// One that the program forgets.
+	// A hold that the program forgets.
 	func() { locked(t, lock) }()
 	servertest.Eventually(t, "a free lock", func() bool {
 		runtime.GC()
@@ -478,10 +478,10 @@ func TestLossIsTold(t *testing.T) {
 	left, _ := hold.Remaining()
 	isTrue(t, left > 0, "a renewal tells it, before the deadline")
 	isTrue(t, errors.Is(hold.Unlock(ctx), redislock.ErrLost), "no loss")
-	// By the local clock, without a message of the server.
+	// By the local clock, without a message from the server.
 	began := time.Now()
 	hold = locked(t, client.Mutex("k", redislock.WithLease(300*time.Millisecond)))
-	server.Ask("PEXPIRE", "k", 60_000) // The server's clock stands still, as it were: it answers 1 to the release.
+	server.Ask("PEXPIRE", "k", 60_000) // As if the server's clock stood still: it replies 1 to the release.
 	lost(t, hold)
 	isTrue(t, time.Since(began) >= 300*time.Millisecond && time.Since(began) < 300*time.Millisecond+busy,
 		"%v", time.Since(began))
@@ -622,7 +622,7 @@ func TestKeyBecameSomethingElse(t *testing.T) {
 	_, err = waiter.result()
 	isTrue(t, errors.Is(err, redislock.ErrWrongType), "%v", err)
 	isTrue(t, errors.Is(hold.Unlock(ctx), redislock.ErrLost), "no loss")
-	// One of several: the others are freed.
+	// One of several: the others are released.
 	both := locked(t, client.Multi([]string{"a", "b"}))
 	server.Ask("SET", "a", "else")
 	isTrue(t, errors.Is(both.Unlock(ctx), redislock.ErrLost) && server.IsFree("b"), "b is held")
@@ -660,12 +660,12 @@ func TestNoPolling(t *testing.T) {
 		w.granted()
 	}
 	servertest.Eventually(t, "all are through", func() bool { return server.IsFree("k") })
-	// That of the requests, that of the messages, and the test's own.
+	// The connection for requests, the one for messages, and the test's own.
 	connected := strings.Count(server.Ask("CLIENT", "LIST").(string), "\n")
 	isTrue(t, connected == 3, "%d connections", connected)
 }
 
-// The server knows owners, and not goroutines: each Lock without WithToken is another one.
+// The server knows owners, not goroutines: each Lock without WithToken is a different owner.
 func TestADeadlockIsFoundByASharedToken(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)

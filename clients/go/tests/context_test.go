@@ -32,7 +32,7 @@ func TestUnlockWithAContextThatHasEnded(t *testing.T) {
 		isTrue(t, hold.Context().Err() == nil, "the hold ends with the context of Lock")
 		ok(t, hold.Unlock(ctx))
 		isTrue(t, server.IsFree("k"), "not free")
-		// On a network that is silent it goes on in the background.
+		// On a silent network it continues in the background.
 		hold = locked(t, client.Mutex("k", kind))
 		proxy.Silence()
 		began := time.Now()
@@ -56,10 +56,10 @@ func TestTheContextOfDoEndsWithTheLoss(t *testing.T) {
 		return ctx.Err()
 	})
 	isTrue(t, errors.Is(err, redislock.ErrLost) && errors.Is(err, context.Canceled), "%v", err)
-	// Work that does not listen is told by the release.
+	// Work that ignores its context gets the loss from the release.
 	err = lock.Do(ctx, func(context.Context) error { server.Break("k"); return nil })
 	isTrue(t, errors.Is(err, redislock.ErrLost), "%v", err)
-	// The caller's own end is no loss, and the lock is free behind it.
+	// The end of the caller's context is not a loss, and the lock is free afterwards.
 	caller, end := context.WithCancel(ctx)
 	err = lock.Do(caller, func(ctx context.Context) error { end(); <-ctx.Done(); return ctx.Err() })
 	isTrue(t, err == context.Canceled && server.IsFree("k"), "%v", err)
@@ -74,8 +74,8 @@ func TestTheContextOfDoEndsWithTheLoss(t *testing.T) {
 	ok(t, lock.Do(ctx, func(ctx context.Context) error { return redislock.FromContext(ctx).Unlock(ctx) }))
 }
 
-// The caller is told of a loss by the error. It is logged where the error of the work hides it.
-func TestALostDoIsLoggedWhereItsCallerIsNotTold(t *testing.T) {
+// The error reports a loss to the caller. If the work's error hides it, it is logged.
+func TestALossInDoIsLoggedIfTheErrorOfTheWorkHidesIt(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	client, ctx, broken := over(t, server.Addr()), context.Background(), errors.New("broken")
@@ -133,8 +133,8 @@ func TestAPanicInDoFreesTheLock(t *testing.T) {
 	isTrue(t, server.IsFree("k"), "held")
 }
 
-// The context's deadline and go-redis's time-outs of sockets are apart, whatever ContextTimeoutEnabled says.
-func TestDeadlinesBesideTimeOutsOfSockets(t *testing.T) {
+// The context's deadline and go-redis's socket timeouts are independent, whatever ContextTimeoutEnabled is.
+func TestDeadlinesAndSocketTimeouts(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	for _, enabled := range []bool{false, true} {
@@ -152,7 +152,7 @@ func TestDeadlinesBesideTimeOutsOfSockets(t *testing.T) {
 				isTrue(t, len(server.Waiters("k")) == 0, "%s: still queued", name)
 				end()
 				unlock(t, hold)
-				// A deadline of the caller's ends no hold, and its release is not cut by it.
+				// The caller's deadline ends no hold and does not interrupt its release.
 				ctx, end = context.WithTimeout(context.Background(), long)
 				hold = must(client.Mutex("k", kind).Lock(ctx))(t)
 				end()
@@ -183,7 +183,7 @@ func TestAPoolOfOneConnectionThatIsBusy(t *testing.T) {
 	ok(t, busy.Close())
 }
 
-func TestAReplyThatNeverComesIsAskedForAgain(t *testing.T) {
+func TestARequestIsRepeatedIfItsReplyNeverComes(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	proxy := servertest.NewProxy(t, server)
@@ -204,7 +204,7 @@ func TestAReplyThatNeverComesIsAskedForAgain(t *testing.T) {
 
 func TestAnUnreachableServerEndsTheWaitInTime(t *testing.T) {
 	t.Parallel()
-	// Nobody listens there.
+	// Nothing listens there.
 	client := over(t, "127.0.0.1:1")
 	began := time.Now()
 	_, err := client.Mutex("k").TryLock(context.Background())
@@ -230,7 +230,7 @@ func TestAnUnreachableServerEndsTheWaitInTime(t *testing.T) {
 	isTrue(t, err != nil && time.Since(began) < 12*time.Second, "%v after %v", err, time.Since(began))
 }
 
-func TestAServerThatComesBackGrantsWhoWaited(t *testing.T) {
+func TestAServerThatComesBackGrantsTheWaiter(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	client := over(t, server.Addr())
@@ -264,7 +264,7 @@ func TestAConnectionThatBreaksKeepsThePlace(t *testing.T) {
 	unlock(t, second.granted())
 }
 
-// connections are the ids of those with these words in CLIENT LIST.
+// connections returns the ids of the connections with these words in CLIENT LIST.
 func connections(server *servertest.Server, words string) (ids []string) {
 	for _, line := range strings.Split(server.Ask("CLIENT", "LIST").(string), "\n") {
 		if id, _, _ := strings.Cut(strings.TrimPrefix(line, "id="), " "); strings.Contains(line, words) {
@@ -274,15 +274,15 @@ func connections(server *servertest.Server, words string) (ids []string) {
 	return ids
 }
 
-// Over the connections that all share: of the requests, and of the messages.
-func TestAWaitGoesOnAtOnceWhenItsConnectionEnds(t *testing.T) {
+// Over the shared connections: for requests and for messages.
+func TestAWaitContinuesImmediatelyWhenItsConnectionEnds(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	there := over(t, server.Addr())
 	hold := locked(t, there.Mutex("k", redislock.WithLease(long)))
 	first := wait(t, server, over(t, server.Addr()).Mutex("k"), "k")
 	for _, words := range []string{"cmd=lock.acquire", "sub=1"} {
-		// In the middle of a slice of 5 s.
+		// In the middle of a request of 5 s.
 		asked := server.Calls("lock.acquire")
 		servertest.Eventually(t, "a slice", func() bool { return server.Calls("lock.acquire") > asked })
 		began, queued := time.Now(), server.Waiters("k")
@@ -305,7 +305,7 @@ func TestAWaitGoesOnAtOnceWhenItsConnectionEnds(t *testing.T) {
 	unlock(t, first.granted())
 }
 
-func TestASubscriptionThatIsNotConfirmedIsMadeAgain(t *testing.T) {
+func TestAnUnconfirmedSubscriptionIsRepeated(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	proxy := servertest.NewProxy(t, server)
@@ -338,7 +338,7 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 	})
 }
 
-// Waits over a connection of their own, and pauses.
+// Waits over connections of their own, and pauses.
 func TestCloseEndsEachWait(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)

@@ -51,7 +51,7 @@ func TestFractionsOfAMillisecondRoundUp(t *testing.T) {
 	proxy := servertest.NewProxy(t, server)
 	client, ctx := over(t, proxy.Addr()), context.Background()
 	const fraction = 20*time.Second + time.Nanosecond
-	// sent wants the time of 20,001 ms behind these words of one of the packets.
+	// sent requires 20,001 ms after these words in one of the packets.
 	sent := func(words string) {
 		t.Helper()
 		packets := strings.Join(proxy.Packets(), "")
@@ -72,9 +72,9 @@ func TestFractionsOfAMillisecondRoundUp(t *testing.T) {
 	isTrue(t, strings.Contains(strings.Join(proxy.Packets(), ""), "PX\r\n$1\r\n1\r\n"), "not 1 ms")
 }
 
-// The greatest duration is refused by the server, above lock.max-lease, or lasts for longer than any test. It never
-// wraps to a short or negative one.
-func TestTheGreatestDurationNeverWraps(t *testing.T) {
+// The largest duration is refused by the server, above lock.max-lease, or lasts longer than any test. It never wraps to
+// a short or negative one.
+func TestTheLargestDurationNeverWraps(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	server.Replica()
@@ -108,7 +108,7 @@ func TestTheGreatestDurationNeverWraps(t *testing.T) {
 	}
 	ok(t, <-granted)
 	unlock(t, locked(t, client.Mutex("k", redislock.WithReplicas(1, greatest))))
-	// Half of the polls of a product that wraps come at once, one after another.
+	// If the product wrapped, half of the polls would follow each other immediately.
 	server.Ask("SET", "old", "of another client")
 	for range 20 {
 		polls := begin(t, client.Mutex("old", redislock.WithMixed(greatest)))
@@ -119,7 +119,7 @@ func TestTheGreatestDurationNeverWraps(t *testing.T) {
 	isTrue(t, polled(server) == 20, "%d polls", polled(server))
 }
 
-// polled is how often LOCK.ACQUIRE found a string.
+// polled returns how often LOCK.ACQUIRE found a string.
 func polled(server *servertest.Server) int {
 	count := 0
 	_, behind, _ := strings.Cut(server.Ask("INFO", "errorstats").(string), "errorstat_WRONGTYPE:count=")

@@ -15,7 +15,7 @@ import (
 	"github.com/redis-lock/redis-lock/clients/go/internal/servertest"
 )
 
-// executable are locks of all families, the last one of a session.
+// executable are locks of all types, the last one with a session.
 func executable(client *redislock.Client) []*redislock.Lock {
 	return []*redislock.Lock{client.Mutex("k"), client.Reentrant("r"), client.RW("rw").Read(), client.RW("rw").Write(),
 		client.Semaphore("s", 3, redislock.WithPermits(2)), client.Multi([]string{"a", "b"}),
@@ -32,7 +32,7 @@ func onlyTheCounterIsLeft(t testing.TB, server *servertest.Server) {
 	servertest.Eventually(t, "the end of the hold", func() bool { return fmt.Sprint(server.Ask("KEYS", "*")) == "[n]" })
 }
 
-// executing is Exec in a goroutine.
+// executing runs Exec in a goroutine.
 func executing(ctx context.Context, lock *redislock.Lock) chan *redis.Cmd {
 	done := make(chan *redis.Cmd, 1)
 	go func() { done <- lock.Exec(ctx, "INCR", "n") }()
@@ -52,7 +52,7 @@ func TestExecOfALockIsOnePacket(t *testing.T) {
 			ran := must(exec(ctx, "INCR", "n").Int64())(t)
 			isTrue(t, ran == number && fmt.Sprint(server.Ask("KEYS", "*")) == "[n]", "%d", ran)
 			packets := proxy.Packets()
-			packet := packets[len(packets)-1] // Behind those of a connection of its own.
+			packet := packets[len(packets)-1] // After those of a connection of its own.
 			isTrue(t, len(packets) == 1 || place == 6, "%q", packets)
 			for _, word := range []string{".ACQUIRE", "LOCK.EXEC", "INCR", ".RELEASE"} {
 				isTrue(t, strings.Contains(packet, word), "%q", packet)
@@ -64,7 +64,7 @@ func TestExecOfALockIsOnePacket(t *testing.T) {
 	ok(t, lock.Exec(ctx, "HSET", "h", "f", 1).Err())
 	isTrue(t, must(lock.Exec(ctx, "HGETALL", "h").Result())(t).(map[any]any)["f"] == "1", "not a map")
 	isTrue(t, lock.Exec(ctx, "GET", "none").Err() == redis.Nil, "not nil")
-	// The command's own error, its own WRONGTYPE too.
+	// The command's own error, including its own WRONGTYPE.
 	for words, command := range map[string][]any{"WRONGTYPE": {"INCR", "h"}, "ERR unknown command": {"NOSUCH"}} {
 		err := lock.Exec(ctx, command...).Err()
 		isTrue(t, err != nil && strings.HasPrefix(err.Error(), words) && server.IsFree("k"), "%v", err)
@@ -72,7 +72,7 @@ func TestExecOfALockIsOnePacket(t *testing.T) {
 	}
 }
 
-func TestExecWaitsItsTurnOrSaysThatItWasNotGranted(t *testing.T) {
+func TestExecWaitsItsTurnOrReportsNotGranted(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	proxy := servertest.NewProxy(t, server)
@@ -95,14 +95,14 @@ func TestExecWaitsItsTurnOrSaysThatItWasNotGranted(t *testing.T) {
 		proxy.Packets()
 		unlock(t, hold)
 		isTrue(t, must((<-running).Int64())(t) == 1 && server.IsFree("k"), "held")
-		// Behind the grant the command and the release in one packet.
+		// After the grant, the command and the release in one packet.
 		packets := proxy.Packets()
 		isTrue(t, len(packets) == 1 && strings.Contains(packets[0], "LOCK.EXEC") &&
 			strings.Contains(packets[0], "LOCK.RELEASE"), "%q", packets)
 	}
 }
 
-func TestExecIsToldThatTheLockWasLost(t *testing.T) {
+func TestExecReportsThatTheLockWasLost(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	proxy := servertest.NewProxy(t, server)
@@ -125,7 +125,7 @@ func TestExecSendsNoCommandTwice(t *testing.T) {
 	server := servertest.Start(t)
 	proxy := servertest.NewProxy(t, server)
 	number := 0
-	// Before any reply, inside that of the acquire, inside that of the command: ":1\r\n" of the release is behind it.
+	// Before any reply, within that of the acquire, within that of the command: ":1\r\n" of the release follows it.
 	for _, after := range []int{0, 3, -6} {
 		for place := range executable(over(t, proxy.Addr())) {
 			lock := executable(over(t, proxy.Addr()))[place]
@@ -141,7 +141,7 @@ func TestExecSendsNoCommandTwice(t *testing.T) {
 	}
 }
 
-func TestExecHasItsReplyWhereOnlyTheReleaseHasNone(t *testing.T) {
+func TestExecReturnsItsReplyIfOnlyTheReleaseHasNone(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	proxy := servertest.NewProxy(t, server)
@@ -179,7 +179,7 @@ func TestExecInPartLeavesNothing(t *testing.T) {
 		running := executing(context.Background(), lock)
 		servertest.Eventually(t, "the grant", func() bool { return len(server.Holders("k")) == 1 })
 		if server.Holders("k")[0]["session"] != int64(0) {
-			// The server alone releases it: no client can.
+			// Only the server can release it; no client can.
 			server.Ask("ACL", "SETUSER", "default", "-lock.release")
 		}
 		proxy.Disconnect()
@@ -190,7 +190,7 @@ func TestExecInPartLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestExecWhoseContextEndsLeavesNothing(t *testing.T) {
+func TestACancelledExecLeavesNothing(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	proxy := servertest.NewProxy(t, server)
@@ -206,7 +206,7 @@ func TestExecWhoseContextEndsLeavesNothing(t *testing.T) {
 	}
 	unlock(t, hold)
 	isTrue(t, server.IsFree("k") && counted(server) == "", "something is left")
-	// While its replies are on their way: they come when the command is not the caller's any more.
+	// While its replies are on their way: they arrive when the caller no longer waits for the command.
 	client := over(t, proxy.Addr())
 	unlock(t, locked(t, client.Mutex("k")))
 	for _, exec := range []func(context.Context, ...any) *redis.Cmd{client.Mutex("k").Exec,
@@ -230,7 +230,7 @@ func TestExecWhoseContextEndsLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestExecWaitsOnOverABrokenConnection(t *testing.T) {
+func TestExecKeepsWaitingAfterABrokenConnection(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	proxy := servertest.NewProxy(t, server)
@@ -250,7 +250,7 @@ func TestExecWaitsOnOverABrokenConnection(t *testing.T) {
 	unlock(t, hold)
 }
 
-func TestExecIsSentAgainWhereNothingWasRun(t *testing.T) {
+func TestExecIsRepeatedIfNothingRan(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	proxy := servertest.NewProxy(t, server)
@@ -273,7 +273,7 @@ func TestExecIsSentAgainWhereNothingWasRun(t *testing.T) {
 	isTrue(t, must((<-running).Int64())(t) == 1 && grace.Calls("lock.acquire") == 2, "%d", grace.Calls("lock.acquire"))
 }
 
-func TestExecRefusesOptionsThatDoNotFit(t *testing.T) {
+func TestExecRefusesOptionsThatDoNotApply(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	client, ctx := over(t, server.Addr()), context.Background()
@@ -286,12 +286,12 @@ func TestExecRefusesOptionsThatDoNotFit(t *testing.T) {
 	}
 	isTrue(t, errors.Is(client.Mutex("k").Exec(ctx).Err(), redislock.ErrUsage), "no command")
 	isTrue(t, server.Ask("EXISTS", "k", "n") == int64(0), "something was sent")
-	// Without a deadline a process that dies would leave it for ever.
+	// Without a deadline a process that dies would leave the lock held for ever.
 	left := must(client.Mutex("k", redislock.WithoutLease()).Exec(ctx, "PTTL", "k").Int64())(t)
 	isTrue(t, left > 29_000, "%d", left)
 }
 
-func TestExecBesideOldClients(t *testing.T) {
+func TestExecNextToOldClients(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	client, ctx := over(t, server.Addr(), redislock.WithMixed(20*time.Millisecond)), context.Background()
@@ -379,7 +379,7 @@ func TestExecAfterAWaitRunsWhereItWasGranted(t *testing.T) {
 	isTrue(t, nodes[0].Calls("incr") == 0, "run at the old node")
 }
 
-// moving is a cluster whose slot of the key k is on its way to the second node, and the end of that.
+// moving returns a cluster whose slot of the key k moves to the second node, and a function that ends the move.
 func moving(t testing.TB) (nodes [2]*servertest.Server, client *redislock.Client, arrive func()) {
 	const slot = 7629
 	nodes = servertest.Cluster(t)
@@ -395,12 +395,12 @@ func moving(t testing.TB) (nodes [2]*servertest.Server, client *redislock.Client
 	}
 }
 
-// While a slot moves, neither node runs a command on two keys of which one exists nowhere.
-func TestExecOnASlotThatMovesSaysThatTheCommandDidNotRun(t *testing.T) {
+// While a slot moves, neither node runs a command on two keys of which one does not exist.
+func TestExecOnAMovingSlotReportsThatTheCommandDidNotRun(t *testing.T) {
 	t.Parallel()
 	nodes, client, arrive := moving(t)
 	ctx := context.Background()
-	// One lock is held at the node that gives the slot away, and one is free.
+	// One lock is held at the node that loses the slot, and one is free.
 	held := locked(t, client.Mutex("{k}held", redislock.WithLease(long)))
 	within := func(exec func(context.Context, ...any) *redis.Cmd) func() error {
 		return func() error {
@@ -437,7 +437,7 @@ func TestExecOnASlotThatMovesSaysThatTheCommandDidNotRun(t *testing.T) {
 		isTrue(t, asked > 1 && asked < 60, "%s: %d redirections", name, asked)
 	}
 	ok(t, client.Settled(ctx))
-	// And it runs when the slot has arrived.
+	// It runs when the slot has arrived.
 	running := map[string]chan *redis.Cmd{"Exec": make(chan *redis.Cmd, 1), "Hold.Exec": make(chan *redis.Cmd, 1)}
 	before := redirections(nodes)
 	go func() { running["Exec"] <- client.Mutex("k").Exec(ctx, "INCR", "{k}n") }()
@@ -452,7 +452,7 @@ func TestExecOnASlotThatMovesSaysThatTheCommandDidNotRun(t *testing.T) {
 	isTrue(t, nodes[1].IsFree("k") && nodes[1].IsFree("{k}held"), "held")
 }
 
-// redirections is how often the nodes have sent a request elsewhere.
+// redirections returns how often the nodes have redirected a request.
 func redirections(nodes [2]*servertest.Server) (count int) {
 	for _, node := range nodes {
 		for _, code := range []string{"ASK", "TRYAGAIN"} {

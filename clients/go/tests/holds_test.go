@@ -40,7 +40,7 @@ func TestAtLeast(t *testing.T) {
 			server.Break("k")
 		}
 	}
-	// A later release, and one that says that the work failed, free it.
+	// A later release, and one that reports failed work, free it.
 	hold := locked(t, client.Mutex("k", redislock.WithAtLeast(time.Millisecond)))
 	time.Sleep(2 * time.Millisecond)
 	unlock(t, hold)
@@ -55,7 +55,7 @@ func TestAtLeast(t *testing.T) {
 	both := locked(t, client.Multi([]string{"a", "b"}, redislock.WithAtLeast(time.Hour)))
 	server.Break("a")
 	isTrue(t, errors.Is(both.Unlock(ctx), redislock.ErrLost) && server.IsFree("b"), "b is held")
-	// Only the release that would free it.
+	// Only the last release.
 	first := locked(t, client.Reentrant("r", redislock.WithAtLeast(time.Hour)))
 	second := locked(t, client.Reentrant("r", redislock.WithAtLeast(time.Hour), redislock.AsOwnerOf(first)))
 	unlock(t, second)
@@ -70,7 +70,7 @@ func TestAtLeastAboveTheLongestLeaseIsRefusedBeforeTheWork(t *testing.T) {
 	proxy := servertest.NewProxy(t, server)
 	client, ctx := over(t, proxy.Addr()), context.Background()
 	server.Ask("CONFIG", "SET", "lock.max-lease", 60_000)
-	// The lock is held: it is refused at once, and not behind a wait.
+	// The lock is held: it is refused immediately, not after a wait.
 	hold := locked(t, over(t, server.Addr()).Mutex("k"))
 	for _, atLeast := range []time.Duration{greatest, time.Minute + time.Millisecond} {
 		option := redislock.WithAtLeast(atLeast)
@@ -87,13 +87,13 @@ func TestAtLeastAboveTheLongestLeaseIsRefusedBeforeTheWork(t *testing.T) {
 	}
 	isTrue(t, server.Ask("DBSIZE") == int64(1) && server.Calls("lock.cancel") == 0, "a lock was asked for")
 	unlock(t, hold)
-	// The longest one is none too many, and a reply that is lost is asked for again.
+	// The longest allowed time is accepted, and a request with a lost reply is repeated.
 	proxy.CutReply("LOCK.RENEW", 0)
 	hold = locked(t, client.Mutex("k", redislock.WithAtLeast(time.Minute)))
 	isTrue(t, proxy.Done() == 1, "no reply was cut")
 	unlock(t, hold)
 	isTrue(t, server.Ask("PTTL", "k").(int64) > 50_000, "not kept")
-	// What the key is says the acquire.
+	// The acquire reports a key of another type.
 	server.Ask("SET", "string", "of another client")
 	_, err := client.Mutex("string", redislock.WithAtLeast(time.Minute)).Lock(ctx)
 	isTrue(t, errors.Is(err, redislock.ErrWrongType), "%v", err)
@@ -127,7 +127,7 @@ func TestFromToken(t *testing.T) {
 	isTrue(t, errors.Is(err, redislock.ErrLost), "%v", err)
 	_, err = there.Mutex("k", redislock.WithSession()).FromToken(ctx, "somebody")
 	isTrue(t, errors.Is(err, redislock.ErrUsage), "%v", err)
-	// Handed on, and renewed there.
+	// Transferred, and renewed there.
 	token := locked(t, here.Mutex("k", redislock.WithAutoRenew())).Detach()
 	lock := there.Mutex("k", redislock.WithLease(3*time.Second), redislock.WithAutoRenew())
 	taken = must(lock.FromToken(ctx, token))(t)
@@ -135,10 +135,10 @@ func TestFromToken(t *testing.T) {
 	servertest.Eventually(t, "renewals", func() bool { return server.Calls("lock.renew") >= before+4 })
 	isTrue(t, !taken.IsLost(), "lost")
 	unlock(t, taken)
-	// Not of a session, which ends with its connection.
+	// Not with a session, which ends with its connection.
 	locked(t, here.Mutex("session", redislock.WithSession())).Detach()
 	servertest.Eventually(t, "a free lock", func() bool { return server.IsFree("session") })
-	// All that the token holds, and its slot.
+	// Everything that the token holds, and its slot.
 	first := locked(t, here.Reentrant("r"))
 	locked(t, here.Reentrant("r", redislock.AsOwnerOf(first)))
 	unlock(t, must(there.Reentrant("r").FromToken(ctx, first.Token()))(t))
@@ -162,7 +162,7 @@ func TestAFurtherHoldNeverShortensTheLease(t *testing.T) {
 	isTrue(t, !first.IsLost() && server.Holds("r") == 2, "lost")
 	unlock(t, second)
 	unlock(t, first)
-	// A longer one does lengthen it, and one without an end.
+	// A longer one, or one without a lease, does extend it.
 	first = locked(t, client.Reentrant("r", short))
 	second = locked(t, client.Reentrant("r", redislock.WithLease(long), redislock.AsOwnerOf(first)))
 	left, _ = first.Remaining()
@@ -216,14 +216,14 @@ func TestAReleaseThatFailsInTheBackgroundLosesNoOtherHold(t *testing.T) {
 	isTrue(t, server.IsFree("r"), "held")
 }
 
-func TestAnUpgradeOfAHoldThatIsLostMeanwhileIsGivenBack(t *testing.T) {
+func TestAnUpgradeIsReleasedIfItsReadHoldIsLost(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	rw := over(t, server.Addr()).RW("w")
 	reader := locked(t, rw.Read(redislock.WithLease(time.Second)))
 	other := locked(t, rw.Read())
 	upgrade := wait(t, server, rw.Write(redislock.AsOwnerOf(reader)), "w")
-	server.Ask("RWLOCK.RENEW", "w", reader.Token(), "PX", 60_000) // The local clock is ahead, as it were.
+	server.Ask("RWLOCK.RENEW", "w", reader.Token(), "PX", 60_000) // As if the local clock were ahead.
 	lost(t, reader)
 	unlock(t, other)
 	_, err := upgrade.result()
@@ -247,8 +247,8 @@ func TestAForgottenHoldIsLostAtItsDeadline(t *testing.T) {
 	}
 }
 
-// Messages would not say which request of a token they are about: each waits over a connection of its own.
-func TestAWaitWithATokenOfTheCallers(t *testing.T) {
+// A message does not say which request of a token it answers, so each request waits over a connection of its own.
+func TestAWaitWithTheCallersToken(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	events := make(chan redislock.EventKind, 10)
@@ -273,7 +273,7 @@ func TestAWaitWithATokenOfTheCallers(t *testing.T) {
 	isTrue(t, subscribed == 0 && server.IsFree("k"), "%d subscriptions", subscribed)
 }
 
-// The withdrawal of a request that was given up must not end the next grant of its token.
+// The withdrawal of a cancelled request must not end the next grant of its token.
 func TestTheNextRequestOfATokenWaitsForTheCleanup(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
@@ -294,7 +294,7 @@ func TestTheNextRequestOfATokenWaitsForTheCleanup(t *testing.T) {
 	ok(t, client.Settled(ctx))
 	isTrue(t, must(granted.IsHeld(ctx))(t) && server.Holds("k") == 1, "the cleanup has released it")
 	unlock(t, granted)
-	// Nor beyond the time of its caller.
+	// But not beyond its caller's time limit.
 	proxy.Silence()
 	ended, end := context.WithCancel(ctx)
 	first = begin(t, lock)
@@ -350,7 +350,7 @@ func TestExtend(t *testing.T) {
 	isTrue(t, errors.Is(hold.Extend(ctx, time.Second), redislock.ErrUsage), "no lease to extend")
 	unlock(t, hold)
 	isTrue(t, errors.Is(hold.Renew(ctx, time.Second), redislock.ErrUnlocked), "renewed after Unlock")
-	// Renewals begin anew, with a third of the new length.
+	// Renewals restart, with a third of the new lease.
 	hold = locked(t, client.Mutex("k", redislock.WithLease(long), redislock.WithAutoRenew()))
 	ok(t, hold.Renew(ctx, 3*time.Second))
 	before := server.Calls("lock.renew")
@@ -462,7 +462,7 @@ func TestObserver(t *testing.T) {
 	next(redislock.EventQueued, nil)
 	unlock(t, hold)
 	hold = waiter.granted()
-	// Of two goroutines: in any order.
+	// From two goroutines, in any order.
 	both := []redislock.EventKind{(<-events).Kind, (<-events).Kind}
 	slices.Sort(both)
 	isTrue(t, slices.Equal(both, []redislock.EventKind{redislock.EventGranted, redislock.EventReleased}), "%v", both)

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// logs keeps what the client logs from info on, by the key of the lock. The tests share slog's default logger, so each
-// looks for keys of its own.
+// logs keeps the client's log lines of level info and above, by the key of the lock. The tests share slog's default
+// logger, so each uses its own keys.
 type logs struct {
 	slog.Handler
 	mu    sync.Mutex
@@ -36,7 +36,7 @@ func (l *logs) Handle(ctx context.Context, record slog.Record) error {
 	return l.Handler.Handle(ctx, record)
 }
 
-// logged are the lines about a key.
+// logged returns the lines about a key.
 func logged(key string) []string {
 	all.mu.Lock()
 	defer all.mu.Unlock()

@@ -18,12 +18,12 @@ import (
 // long never runs out in a test.
 const long = 120 * time.Second
 
-// busy is the allowance for a busy machine, beside the times that the README promises.
+// busy is the allowance for a busy machine, on top of the times that the README guarantees.
 const busy = 1500 * time.Millisecond
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// over makes a client of a server, or of a proxy.
+// over creates a client of a server or a proxy.
 func over(t testing.TB, addr string, options ...redislock.Option) *redislock.Client {
 	t.Helper()
 	return overWith(t, &redis.Options{Addr: addr}, options...)
@@ -78,7 +78,7 @@ func unlock(t testing.TB, hold *redislock.Hold) {
 	ok(t, hold.Unlock(context.Background()))
 }
 
-// waiting locks in a goroutine, and returns when its request is queued as one more.
+// waiting locks in a goroutine and returns when its request is queued.
 type waiting struct {
 	t    testing.TB
 	end  context.CancelFunc
@@ -131,8 +131,8 @@ func (w *waiting) granted() *redislock.Hold {
 	return must(w.result())(w.t)
 }
 
-// inTime wants that a wait never ends early, and once of five times by this error and no later than on a machine that
-// is not busy.
+// inTime requires that a wait never ends early, and at least once in five times ends with this error and no later than
+// on an idle machine.
 func inTime(t testing.TB, expected time.Duration, failed error, wait func() error) {
 	t.Helper()
 	least := long

@@ -93,7 +93,7 @@ func TestOnceWithAThousandGoroutines(t *testing.T) {
 	}
 	all.Wait()
 	isTrue(t, c.made.Load() == 1 && server.IsFree("fill"), "made %d times", c.made.Load())
-	// The others are told that it is done, and take no lock.
+	// The others get "done" and acquire no lock.
 	isTrue(t, server.Calls("lock.release") < 300, "%d", server.Calls("lock.release"))
 }
 
@@ -109,7 +109,7 @@ func TestOnceInTime(t *testing.T) {
 	isTrue(t, !strings.Contains(err.Error(), "\n"), "%q", err)
 	isTrue(t, time.Since(began) >= 300*time.Millisecond && time.Since(began) < 2300*time.Millisecond,
 		"%v", time.Since(began))
-	// A holder that releases without having made anything.
+	// A holder that releases without having made the value.
 	done := started(func() (string, error) { return c.once(ctx, client.Mutex("fill", redislock.WithWait(long))) })
 	servertest.Eventually(t, "a waiter", func() bool { return len(server.Waiters("fill")) == 1 })
 	unlock(t, hold)
@@ -256,7 +256,7 @@ func TestCoalesce(t *testing.T) {
 	isTrue(t, first.Hold != nil && first.DoneFence == 0, "not granted")
 	ends := make(chan redislock.Coalesced, 3)
 	waits := func(number int) {
-		// One over the connection that all share, and one over a connection of its own.
+		// One over the shared connection, and one over a connection of its own.
 		for _, each := range []*redislock.Lock{lock, client.Mutex("k", redislock.WithToken("me"))}[:number] {
 			go func() { ends <- must(each.LockCoalesced(ctx))(t) }()
 		}
@@ -287,7 +287,7 @@ func TestCoalesce(t *testing.T) {
 	isTrue(t, !strings.Contains(server.Ask("CLIENT", "LIST").(string), "flags=b"), "somebody waits")
 }
 
-func TestAGrantThatIsWithdrawnTellsNobodyThatTheWorkIsDone(t *testing.T) {
+func TestAWithdrawnGrantDoesNotReportTheWorkAsDone(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	proxy := servertest.NewProxy(t, server)

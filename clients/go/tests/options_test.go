@@ -11,7 +11,7 @@ import (
 	"github.com/redis-lock/redis-lock/clients/go/internal/servertest"
 )
 
-// setting is an option, and whether a lock of the key k that is held has it: by what the server and its observer see.
+// setting is an option, and a check whether the held lock of the key k has it, by what the server and the observer see.
 type setting struct {
 	name   string
 	option redislock.Option
@@ -63,11 +63,11 @@ func TestALaterOptionReplacesWhatItExcludes(t *testing.T) {
 			} {
 				name := fmt.Sprintf("%s after %s %s", later.name, earlier.name, place)
 				if place == "of the sides" && (earlier.name == renewed.name || later.name == renewed.name) {
-					continue // Its renewals are those of another command.
+					continue // Its renewals use another command.
 				}
 				hold, err := lock.Lock(context.Background())
 				isTrue(t, err == nil, "%s: %v", name, err)
-				// Whether it is left to its lease shows last, by its release.
+				// Whether it keeps its lease is checked last, by its release.
 				if later.name == atLeast.name {
 					isTrue(t, !earlier.isSet(t, server, hold) && later.isSet(t, server, hold), "%s", name)
 				} else {
@@ -101,7 +101,7 @@ func TestADefaultOfTheClientCanBeTurnedOff(t *testing.T) {
 	// A value that is refused may be replaced too.
 	client = over(t, server.Addr(), redislock.WithLease(0), redislock.WithWait(0), redislock.WithToken(""))
 	unlock(t, locked(t, client.Mutex("k", redislock.WithLease(long), redislock.WithWait(long), mine.option)))
-	// To mixed mode a string is a holder.
+	// In mixed mode a string is a holder.
 	server.Ask("SET", "old", "of another client")
 	_, err = over(t, server.Addr(), session.option).Mutex("old", redislock.WithMixed(time.Second)).TryLock(ctx)
 	isTrue(t, errors.Is(err, redislock.ErrNotAcquired), "%v", err)

@@ -16,7 +16,7 @@ import (
 	"github.com/redis-lock/redis-lock/clients/go/internal/servertest"
 )
 
-// pairs is how often the soak takes and releases a lock in each way: REDISLOCK_PAIRS, as the README says.
+// pairs is how often the soak test acquires and releases a lock in each way: REDISLOCK_PAIRS, as the README says.
 func pairs(t testing.TB) int {
 	if count := os.Getenv("REDISLOCK_PAIRS"); count != "" {
 		return must(strconv.Atoi(count))(t)
@@ -24,7 +24,7 @@ func pairs(t testing.TB) int {
 	return 500
 }
 
-// heap is what lives, after the cleanups of what does not.
+// heap returns the live heap, after the cleanups of dead objects.
 func heap() int64 {
 	var stats runtime.MemStats
 	for range 3 {
@@ -34,9 +34,9 @@ func heap() int64 {
 	return int64(stats.HeapAlloc)
 }
 
-// Nothing is kept of a request after its reply, nor of a name after its last hold. Of a cluster's slots their channels
-// are kept, so the names there are of ten slots. Not parallel: the heap is that of the process.
-func TestSoakKeepsNothingOfARequestOrAName(t *testing.T) {
+// No memory stays in use after a request's reply, nor for a name after its last hold. The channels of a cluster's slots
+// are kept, so the names there belong to ten slots. Not parallel: the heap is shared by the process.
+func TestSoakLeaksNoMemory(t *testing.T) {
 	single, nodes := servertest.Start(t), servertest.Cluster(t)
 	ctx, count := context.Background(), pairs(t)
 	for place, client := range map[string]*redislock.Client{"single": over(t, single.Addr()), "cluster": of(t,
@@ -70,7 +70,7 @@ func TestSoakKeepsNothingOfARequestOrAName(t *testing.T) {
 		}
 		for _, way := range []struct {
 			name  string
-			every int // of so many pairs one, where a pair takes long
+			every int // measures only every nth pair if a pair takes long
 			take  func(key string) error
 		}{
 			{"one name", 1, func(string) error { return pair(ctx, client.Mutex("k")) }},
@@ -127,7 +127,7 @@ func ignored(err, expected error) error {
 	return err
 }
 
-// told is an observer of a request that is queued.
+// told is an observer of a queued request.
 func told(queued chan struct{}) redislock.Option {
 	return redislock.WithObserver(func(e redislock.Event) {
 		if e.Kind == redislock.EventQueued {

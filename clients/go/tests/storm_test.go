@@ -15,8 +15,8 @@ import (
 	"github.com/redis-lock/redis-lock/clients/go/internal/servertest"
 )
 
-// A thousand callers give up within the first 1.5 ms, when a request is on its way, is queued or has just been granted.
-// With a lease of ten minutes, whatever one of them leaves behind is there to be found.
+// A thousand callers cancel within the first 1.5 ms, when a request is on its way, is queued or has just been granted.
+// With a lease of ten minutes, anything that one of them leaves behind is still there at the end.
 func TestAStormOfCancelledContextsLeavesNothing(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
@@ -34,13 +34,13 @@ func TestAStormOfCancelledContextsLeavesNothing(t *testing.T) {
 			return released(client.Mutex(key, options...).Lock(ctx))
 		}
 	}
-	// Each of them belongs to one goroutine at a time, and is used again behind the withdrawal of a request.
+	// Each of them belongs to one goroutine at a time, and is reused after the withdrawal of a request.
 	tokens := make(chan string, 8)
 	for number := range cap(tokens) {
 		tokens <- fmt.Sprint("token-", number)
 	}
 	for name, acquire := range map[string]func(ctx context.Context, key string) error{
-		// Over the connection that all share, and over connections of their own.
+		// Over the shared connection, and over connections of their own.
 		"shared":   lock(),
 		"session":  lock(redislock.WithSession()),
 		"replicas": lock(redislock.WithReplicas(1, long)),
@@ -102,7 +102,7 @@ func TestAStormOfCancelledContextsLeavesNothing(t *testing.T) {
 	}
 }
 
-// storm calls for a thousand contexts, each of which is cancelled within this time, from eight goroutines.
+// storm makes calls with a thousand contexts, each of which is cancelled within this time, from eight goroutines.
 func storm(within time.Duration, each func(ctx context.Context, number int)) {
 	var all sync.WaitGroup
 	var number atomic.Int32
@@ -126,7 +126,7 @@ func brief(within time.Duration) (ctx context.Context, end func()) {
 	return ctx, func() { timer.Stop(); cancel() }
 }
 
-// upgrades has one of two readers ask for the write side.
+// upgrades has one of two readers request the write lock.
 func upgrades(t testing.TB, client *redislock.Client) func(ctx context.Context, key string) error {
 	return func(_ context.Context, key string) error {
 		rw := client.RW(fmt.Sprint(key, rand.N(16)))
@@ -137,9 +137,9 @@ func upgrades(t testing.TB, client *redislock.Client) func(ctx context.Context, 
 		if err == nil {
 			unlock(t, writer)
 		}
-		unlock(t, reader) // It is held, whatever became of the request.
+		unlock(t, reader) // It is held, whatever happened to the request.
 		if errors.Is(err, redislock.ErrDeadlock) {
-			return nil // Another reader asks for it.
+			return nil // Another reader requests it.
 		}
 		return err
 	}

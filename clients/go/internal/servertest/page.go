@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Programs returns the Go programs that a page prints with these words in them.
+// Programs returns the Go programs of a page that contain these words.
 func Programs(t T, page, words string) []string {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -24,8 +24,8 @@ func Programs(t T, page, words string) []string {
 	return found
 }
 
-// Built compiles a program for a server, in the module of the test: the text is that of the page, only the addresses
-// are others, and what is to be replaced.
+// Built compiles a program of a page for a server, in the module of the test. Only the addresses are changed, and what
+// is to be replaced.
 func Built(t T, program string, server *Server, replace ...string) (binary string) {
 	t.Helper()
 	dir, err := os.MkdirTemp(".", "page-")

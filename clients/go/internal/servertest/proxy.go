@@ -29,14 +29,14 @@ type Proxy struct {
 	conns   map[net.Conn]bool
 }
 
-// fate is what happens to a reply: after this many bytes its connection ends, negative: before so many; held: it never
-// comes, and its connection stays.
+// fate is what happens to a reply: its connection ends after this many bytes, or, if negative, this many bytes before
+// the end. If held, it never arrives and its connection stays open.
 type fate struct {
 	after int
 	held  bool
 }
 
-// NewProxy listens on a port of its own.
+// NewProxy listens on a new port.
 func NewProxy(t T, server *Server) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -52,11 +52,11 @@ func NewProxy(t T, server *Server) *Proxy {
 	return p
 }
 
-// Addr is host and port.
+// Addr returns host and port.
 func (p *Proxy) Addr() string { return "127.0.0.1:" + strconv.Itoa(p.Port) }
 
-// CutReply lets the next request with these bytes through, and ends its connection after this many bytes of the reply;
-// negative: so many are missing.
+// CutReply lets the next request with these bytes through and ends its connection after this many bytes of the reply;
+// if negative, this many are missing.
 func (p *Proxy) CutReply(request string, after int) { p.plan(request, fate{after: after}) }
 
 // HoldReply lets the next such request through, and never delivers its reply.
@@ -68,32 +68,32 @@ func (p *Proxy) plan(request string, f fate) {
 	p.request, p.fate = []byte(request), &f
 }
 
-// SplitRequest delivers the next packet with these bytes up to them, and holds back all requests then, until Speak.
+// SplitRequest delivers the next packet with these bytes up to them, then holds back all requests until Speak.
 func (p *Proxy) SplitRequest(request string) { p.set(func() { p.split = []byte(request) }) }
 
-// Packets are the requests since the last call, as they came.
+// Packets returns the requests since the last call, as they arrived.
 func (p *Proxy) Packets() (packets []string) {
 	p.set(func() { packets, p.packets = p.packets, nil })
 	return packets
 }
 
-// Passed is the latest data that was passed back to a client.
+// Passed returns the latest data that was passed back to a client.
 func (p *Proxy) Passed() (passed string) {
 	p.set(func() { passed = p.passed })
 	return passed
 }
 
-// Done is how many replies were cut or held back.
+// Done returns how many replies were cut or held back.
 func (p *Proxy) Done() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.done
 }
 
-// Silence stops all: from here on no data passes, no connection ends, and new ones are accepted.
+// Silence silences the network: from now on no data passes, no connection ends, and new ones are accepted.
 func (p *Proxy) Silence() { p.set(func() { p.silent = true }) }
 
-// Speak delivers the held-back data, as a network does that retransmits its packets.
+// Speak ends the silence and delivers the held-back data, like a network that retransmits its packets.
 func (p *Proxy) Speak() { p.set(func() { p.silent, p.parted = false, false }) }
 
 // Disconnect ends every connection.
@@ -144,7 +144,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// pass is false when the proxy is closed.
+// pass returns false when the proxy is closed.
 func (p *Proxy) pass(isRequest bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package servertest starts real servers for the tests: single ones, with replicas, a sentinel, a cluster; and a proxy
+// Package servertest starts real servers for the tests: single, with replicas, with Sentinel, as a cluster; and a proxy
 // that loses replies.
 package servertest
 
@@ -31,19 +31,19 @@ type T interface {
 // Process is for examples, which have no *testing.T: End ends its servers.
 type Process struct{ cleanups []func() }
 
-// Helper is of T.
+// Helper implements T.
 func (p *Process) Helper() {}
 
-// Fatal is of T.
+// Fatal implements T.
 func (p *Process) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
-// Fatalf is of T.
+// Fatalf implements T.
 func (p *Process) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
-// Cleanup is of T.
+// Cleanup implements T.
 func (p *Process) Cleanup(f func()) { p.cleanups = append(p.cleanups, f) }
 
-// TempDir is of T.
+// TempDir implements T.
 func (p *Process) TempDir() string {
 	dir, err := os.MkdirTemp("", "redislock-")
 	if err != nil {
@@ -53,7 +53,7 @@ func (p *Process) TempDir() string {
 	return dir
 }
 
-// End ends what was started, the latest first.
+// End stops what was started, the latest first.
 func (p *Process) End() {
 	for i := len(p.cleanups) - 1; i >= 0; i-- {
 		p.cleanups[i]()
@@ -106,7 +106,7 @@ func isFree(port int) bool {
 	return err == nil
 }
 
-// Server is a redis-server with a port and a directory of its own.
+// Server is a redis-server with its own port and directory.
 type Server struct {
 	t       T
 	Port    int
@@ -161,7 +161,7 @@ func (s *Server) Run() {
 	}
 }
 
-// run starts the process, and returns when it answers. False: another process has taken the port since it was free.
+// run starts the process and returns when it answers, or false if another process has taken the port meanwhile.
 func (s *Server) run() bool {
 	s.t.Helper()
 	program := os.Getenv("REDIS_SERVER")
@@ -192,7 +192,7 @@ func (s *Server) run() bool {
 	return true
 }
 
-// answers is true if this server answers, not another one on the same port.
+// answers returns true if this server answers, and not another one on the same port.
 func (s *Server) answers() bool {
 	info, err := s.Admin.Info(context.Background(), "server").Result()
 	return err == nil && strings.Contains(info, fmt.Sprintf("process_id:%d\r", s.process.Process.Pid)) &&
@@ -214,7 +214,7 @@ func (s *Server) Stop() {
 	_ = s.Admin.Close()
 }
 
-// Addr is host and port.
+// Addr returns host and port.
 func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(s.Port) }
 
 // Ask sends a command, and fails the test on an error.
@@ -237,7 +237,7 @@ func Fields(reply any) map[string]any {
 	return fields
 }
 
-// Waiters are the owners that wait, in the order of the queue.
+// Waiters returns the waiting owners, in queue order.
 func (s *Server) Waiters(key string) []string {
 	reply, err := s.Admin.Do(context.Background(), "LOCK.WAITERS", key, "COUNT", 0).Result()
 	if err != nil {
@@ -250,7 +250,7 @@ func (s *Server) Waiters(key string) []string {
 	return owners
 }
 
-// Holders are the maps of LOCK.INFO.
+// Holders returns the holders of LOCK.INFO as maps.
 func (s *Server) Holders(key string) []map[string]any {
 	var holders []map[string]any
 	found, _ := Fields(s.Ask("LOCK.INFO", key))["holders"].([]any)
@@ -260,7 +260,7 @@ func (s *Server) Holders(key string) []map[string]any {
 	return holders
 }
 
-// Holds is the number of holds of the first holder, 0 without one.
+// Holds returns the number of holds of the first holder, or 0 without one.
 func (s *Server) Holds(key string) int64 {
 	for _, holder := range s.Holders(key) {
 		return holder["holds"].(int64)
@@ -268,10 +268,10 @@ func (s *Server) Holds(key string) int64 {
 	return 0
 }
 
-// IsFree is true if the key has no holder and no waiter.
+// IsFree returns true if the key has no holder and no waiter.
 func (s *Server) IsFree(key string) bool { return s.Ask("LOCK.INFO", key) == nil }
 
-// Break is LOCK.BREAK, which finds a holder.
+// Break sends LOCK.BREAK, which must find a holder.
 func (s *Server) Break(key string) {
 	s.t.Helper()
 	if s.Ask("LOCK.BREAK", key).(int64) == 0 {
@@ -279,7 +279,7 @@ func (s *Server) Break(key string) {
 	}
 }
 
-// Calls is how often a command has run.
+// Calls returns how often a command has run.
 func (s *Server) Calls(command string) int {
 	pattern := regexp.MustCompile(`cmdstat_` + regexp.QuoteMeta(strings.ToLower(command)) + `:calls=(\d+)`)
 	found := pattern.FindStringSubmatch(s.Ask("INFO", "commandstats").(string))
@@ -301,7 +301,7 @@ func (s *Server) Replica() *Server {
 	return replica
 }
 
-// Sentinel starts one that watches a primary with replicas as "main".
+// Sentinel starts a Sentinel that monitors a primary with replicas as "main".
 func Sentinel(t T, primary *Server) *Server {
 	t.Helper()
 	sentinel := start(t, "--sentinel")
@@ -322,7 +322,7 @@ func Cluster(t T) [2]*Server {
 	t.Helper()
 	var nodes [2]*Server
 	for i := range nodes {
-		// A node that gives its last slot away stays a primary.
+		// A node that loses its last slot remains a primary.
 		nodes[i] = Start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "60000",
 			"--cluster-allow-replica-migration", "no")
 	}

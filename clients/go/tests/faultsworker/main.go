@@ -1,5 +1,5 @@
-// Faultsworker takes part in clients/faults over the client for Go: `faultsworker PORT SEED`. What it prints is said in
-// clients/faults/README.md. Goroutines take locks, hold them and give them back, until stdin has a line.
+// Faultsworker is the worker of clients/faults for the Go client: `faultsworker PORT SEED`. clients/faults/README.md
+// says what it prints. Goroutines acquire, hold and release locks until a line arrives on stdin.
 package main
 
 import (
@@ -45,7 +45,7 @@ func now() int64 { return time.Now().UnixMilli() }
 func ms(number int) time.Duration { return time.Duration(number) * time.Millisecond }
 
 func main() {
-	// What is logged behind errors of the work is no part of the protocol.
+	// Log lines about errors of the work are not part of the protocol.
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	port, seed := os.Args[1], must(strconv.ParseUint(os.Args[2], 10, 64))
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port, ReadTimeout: 2 * time.Second})
