@@ -1,6 +1,6 @@
-//! This client's mutex beside rslock's, in one run on one server: how fast one task takes and gives back, how fast a
-//! lock goes from one of 48 to the next, and what each costs the server. Then one command under a lock: in one packet,
-//! in three, in a script. Prints a section of Markdown; `--quick` measures shortly.
+//! Compares this client's mutex with rslock's, in one run on one server: how fast one task acquires and releases, how
+//! fast a lock passes from one of 48 to the next, and what each costs the server. Then one command under a lock: in one
+//! packet, in three, in a script. Prints a section of Markdown; `--quick` is a short run.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -21,12 +21,12 @@ const ROUNDS: usize = 3;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// A mutex as its users call it.
+/// A mutex, called as by its users.
 trait Mutex: Clone + 'static {
-    /// Its name, and what a waiter does.
+    /// Its name, and how it waits.
     fn title(&self) -> String;
 
-    /// Takes it, however long that takes, calls `held`, and gives it back.
+    /// Acquires it, however long that takes, calls `held`, and releases it.
     fn turn(&self, held: impl FnOnce()) -> impl Future<Output = Outcome<()>>;
 }
 
@@ -45,7 +45,7 @@ impl Mutex for Ours {
     }
 }
 
-/// With the longest pause between two tries; each is random.
+/// With the longest pause between two attempts; each pause is random.
 #[derive(Clone)]
 struct Rslock(LockManager, Duration);
 
@@ -62,7 +62,7 @@ impl Mutex for Rslock {
     }
 }
 
-/// The commands of a pair with nothing around them: what a client cannot be faster than.
+/// The commands of a pair with nothing around them: the lower bound for a client.
 #[derive(Clone)]
 struct Raw(MultiplexedConnection, Cmd, Cmd);
 
@@ -88,7 +88,7 @@ impl Mutex for Raw {
     }
 }
 
-/// The lock, one INCR and the release: in one packet.
+/// The acquire, one INCR and the release in one packet.
 #[derive(Clone)]
 struct InOnePacket(Lock, Cmd);
 
@@ -148,21 +148,21 @@ impl Mutex for InScript {
     }
 }
 
-/// Which turns count.
+/// Which turns are counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Counted {
-    /// Those that came from another task, or of one task alone.
+    /// Only hand-offs between tasks, or every turn of a single task.
     HandOffs,
     All,
 }
 
-/// The processor's time of this process, which has one thread.
+/// The CPU time of this process, which has one thread.
 fn own_cpu() -> Duration {
     let times = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     Duration::from_nanos(times.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0))
 }
 
-/// What the server has done so far, and this process.
+/// The work of the server and of this process so far.
 #[derive(Clone, Copy)]
 struct Counters {
     at: Instant,
@@ -178,7 +178,7 @@ impl Counters {
         let seconds: f64 =
             ["used_cpu_user", "used_cpu_sys"].iter().map(|field| cpu.text(field).parse::<f64>().unwrap_or(0.0)).sum();
         let stats = client.run("INFO commandstats");
-        // What clients send; what rslock's scripts run inside is counted by the server too.
+        // Only what clients send; the server also counts the commands within rslock's scripts.
         let requests = ["lock.acquire", "lock.exec", "lock.release", "lock.cancel", "set", "eval", "evalsha"];
         let is_request = |line: &&str| requests.iter().any(|name| line.starts_with(&format!("cmdstat_{name}:")));
         let lines = stats.text().lines().filter(is_request);
@@ -188,7 +188,7 @@ impl Counters {
     }
 }
 
-/// Of one round.
+/// The results of one round.
 #[derive(Clone, Copy)]
 struct Figures {
     per_second: f64,
@@ -220,7 +220,7 @@ impl Figures {
     }
 }
 
-/// So many tasks take turns, for so long.
+/// This many tasks take turns for this long.
 async fn turns(
     server: &Server,
     mutex: &impl Mutex,
@@ -228,7 +228,7 @@ async fn turns(
     tasks: usize,
     time: Duration,
 ) -> Outcome<Figures> {
-    // Connections are made, and scripts loaded, before.
+    // Opens connections and loads scripts in advance.
     mutex.turn(|| {}).await?;
     let (turns, last, ends) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(tasks)), Instant::now() + time);
     let before = Counters::of(server);
@@ -295,7 +295,7 @@ async fn main() -> Outcome<()> {
     );
     row(&server, &ours, Counted::HandOffs, times).await?;
     let raw = Raw::to(&url).await?;
-    // Over one connection, so by one task only: the server holds back what is behind a request that waits.
+    // Over one connection, so by one task only: the server delays everything after a waiting request.
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         rounds.push(turns(&server, &raw, Counted::HandOffs, 1, times[0]).await?);

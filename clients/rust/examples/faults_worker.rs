@@ -1,5 +1,5 @@
-//! A worker of the attack, over the Rust client: `faults_worker PORT SEED`. What it prints is said in
-//! clients/faults/README.md. Tasks take locks, hold them and give them back, until stdin has a line.
+//! The worker of the Rust client: `faults_worker PORT SEED`. clients/faults/README.md says what it prints. Tasks
+//! acquire, hold and release locks until a line arrives on stdin.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -10,7 +10,7 @@ const LINES: u64 = 6;
 const KEYS: u64 = 4;
 static STOPPING: AtomicBool = AtomicBool::new(false);
 
-/// SplitMix64: numbers that the seed decides.
+/// SplitMix64: pseudorandom numbers from the seed.
 struct Rng(u64);
 
 impl Rng {
@@ -123,7 +123,7 @@ async fn used(guard: Guard, key: &str, hold: Duration, is_session: bool) {
     let outcome = match guard.release().await {
         Ok(()) => "released",
         Err(Error::LockLost) => "lost",
-        // The guard goes on in the background.
+        // The guard continues in the background.
         Err(_) => "failed",
     };
     println!(r#"{{"e":"release","began":{began},"ended":{},"outcome":"{outcome}"}}"#, now());

@@ -1,4 +1,4 @@
-//! Leader election: a process leads for as long as it lives. Its lock is bound to a connection, and needs no renewal.
+//! Leader election: a process leads as long as it lives. Its lock has a session and needs no renewal.
 
 use std::time::Duration;
 

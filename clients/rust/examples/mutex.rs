@@ -1,4 +1,4 @@
-//! One of several processes at a time writes the report, and whatever stores it refuses an older fence.
+//! One of several processes at a time writes the report, and the storage refuses an older fence.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! At most three downloads at once, over all processes.
+//! At most three concurrent downloads over all processes.
 
 use redis_lock_client::{Client, Result};
 

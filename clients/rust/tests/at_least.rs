@@ -1,4 +1,4 @@
-//! At most once per interval: a release within `at_least` leaves the lock to its lease.
+//! At most once per interval: a release within `at_least` leaves the lock held until its lease expires.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ async fn granted(lock: &Lock) -> (Guard, Instant) {
     (lock.acquire().await.unwrap(), before)
 }
 
-/// The key is left to the rest of the minute that follows a grant after `before`.
+/// The key stays held for the rest of the minute that follows a grant after `before`.
 #[track_caller]
 fn assert_kept(server: &Server, key: &str, before: Instant) {
     let left = server.client().pttl(key);
@@ -45,7 +45,7 @@ async fn at_least() {
         assert!(tokio::time::timeout(Duration::from_millis(10), lost).await.is_err(), "a release is no loss");
         server.break_lock("k");
     }
-    // Later a release frees it, and the lease's end does.
+    // Later a release frees it, and so does the end of the lease.
     let short = client.mutex("k").lease(LONG).at_least(Duration::from_millis(200));
     let (guard, _) = granted(&short).await;
     tokio::time::sleep(Duration::from_millis(210)).await;
@@ -56,7 +56,7 @@ async fn at_least() {
     let next = client.mutex("k").lease(LONG).acquire().await.unwrap();
     let waited = again.elapsed() + CLOCK;
     assert!(waited >= Duration::from_millis(200), "{waited:?}");
-    // So does one that says that the work failed.
+    // So does one that reports failed work.
     for lock in [client.mutex("f"), client.reentrant("f"), client.multi_lock(["f", "g"])] {
         let (guard, _) = granted(&lock.lease(LONG).at_least(MINUTE)).await;
         guard.release_failed().await.unwrap();
@@ -77,7 +77,7 @@ async fn at_least() {
 }
 
 #[tokio::test]
-async fn every_family_is_kept_by_its_last_release() {
+async fn the_last_release_keeps_every_lock_type() {
     let server = Server::start();
     let client = client_of(server.port());
     let began = Instant::now();
@@ -102,7 +102,7 @@ async fn every_family_is_kept_by_its_last_release() {
         assert_eq!(server.holds(key), holds, "{key}");
     }
     assert_kept(&server, "b", began);
-    // Permits come back one by one, each of its own owner.
+    // Permits are released one by one, each by its own owner.
     let permits = client.semaphore("p", 2).lease(LONG).at_least(MINUTE);
     let (one, two) = (permits.acquire().await.unwrap(), permits.acquire().await.unwrap());
     one.release().await.unwrap();
@@ -112,7 +112,7 @@ async fn every_family_is_kept_by_its_last_release() {
 }
 
 #[tokio::test]
-async fn of_several_keys_none_is_kept_after_one_was_lost() {
+async fn none_of_several_keys_is_kept_after_one_was_lost() {
     let server = Server::start();
     let client = client_of(server.port());
     let (guard, _) = granted(&client.multi_lock(["a", "b"]).lease(LONG).at_least(MINUTE)).await;
@@ -123,7 +123,7 @@ async fn of_several_keys_none_is_kept_after_one_was_lost() {
 }
 
 #[tokio::test]
-async fn of_several_keys_the_loss_of_one_is_told_also_after_a_lost_reply() {
+async fn the_loss_of_one_of_several_keys_is_reported_even_after_a_lost_reply() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let (guard, _) = granted(&client_of(proxy.port).multi_lock(["a", "b"]).lease(LONG).at_least(MINUTE)).await;
@@ -135,7 +135,7 @@ async fn of_several_keys_the_loss_of_one_is_told_also_after_a_lost_reply() {
 }
 
 #[tokio::test]
-async fn a_dropped_guard_is_kept_and_an_acquire_that_was_given_up_is_not() {
+async fn a_dropped_guard_is_kept_and_a_cancelled_acquire_is_not() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let client = client_of(proxy.port);
@@ -181,7 +181,7 @@ async fn no_renewal_follows_the_release_that_keeps_it() {
 }
 
 #[tokio::test]
-async fn a_release_whose_reply_is_lost_keeps_it_all_the_same() {
+async fn a_release_whose_reply_is_lost_still_keeps_it() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let client = client_of(proxy.port);
@@ -191,7 +191,7 @@ async fn a_release_whose_reply_is_lost_keeps_it_all_the_same() {
     assert_eq!(proxy.done(), 1);
     assert_kept(&server, "k", before);
     server.break_lock("k");
-    // The time ends before the retry: what is sent then finds a free lock, and is no loss.
+    // The time ends before the retry: the repeated request finds a free lock, which is not a loss.
     let client = client.reply_timeout(Duration::from_millis(600));
     let guard = client.mutex("k").lease(LONG).at_least(Duration::from_millis(300)).acquire().await.unwrap();
     proxy.hold_reply("LOCK.RENEW");
@@ -239,7 +239,7 @@ async fn a_time_above_the_longest_lease_is_refused_before_the_work_runs() {
     }
     client.mutex("k").lease(lease).at_least(longest).acquire().await.unwrap().release().await.unwrap();
     assert!(server.client().pttl("k") > 50_000);
-    // The acquire tells of a key that is something else.
+    // The acquire itself reports a key of another type.
     server.client().run("SET k v");
     let refused = client.mutex("k").lease(lease).at_least(longest).acquire().await;
     assert!(matches!(refused, Err(Error::WrongType(_))), "{refused:?}");

@@ -30,7 +30,7 @@ async fn cancellation_leaves_nothing() {
         }
         waiting.abort();
         assert!(waiting.await.unwrap_err().is_cancelled());
-        // Withdrawn by the client, which lives on.
+        // Withdrawn by the client, whose process goes on.
         eventually("an empty queue", || server.waiters("k").is_empty()).await;
         if granted {
             eventually("a free lock", || server.is_free("k")).await;
@@ -80,7 +80,7 @@ async fn what_is_dropped_takes_nothing_from_the_next_request_of_its_owner() {
                     () = eventually("a waiter", || server.waits(key, &["mine"])) => {}
                 }
             }
-            // Asked for and granted while the earlier request is withdrawn.
+            // Requested and granted while the earlier request is withdrawn.
             let (next, released) = tokio::join!(mine.acquire(), holder.release());
             released.unwrap();
             client.settled().await;
@@ -96,7 +96,7 @@ async fn what_is_dropped_takes_nothing_from_the_next_request_of_its_owner() {
 }
 
 #[tokio::test]
-async fn a_future_dropped_outside_of_the_runtime_clears_up_too() {
+async fn a_future_dropped_outside_the_runtime_cleans_up_too() {
     let server = Server::start();
     let holder = client_of(server.port()).mutex("k").lease(LONG).acquire().await.unwrap();
     let lock = client_of(server.port()).mutex("k").lease(LONG);
@@ -114,7 +114,7 @@ async fn a_future_dropped_outside_of_the_runtime_clears_up_too() {
 }
 
 #[tokio::test]
-async fn a_release_that_is_dropped_goes_on() {
+async fn a_dropped_release_continues() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let guard = client_of(proxy.port).mutex("k").lease(LONG).acquire().await.unwrap();
@@ -124,8 +124,8 @@ async fn a_release_that_is_dropped_goes_on() {
 }
 
 #[tokio::test]
-async fn a_grant_that_is_not_wanted_any_more_is_given_back() {
-    // The caller's time is over before the reply comes.
+async fn a_grant_that_is_no_longer_wanted_is_released() {
+    // The caller's time ends before the reply arrives.
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let client = client_of(proxy.port).reply_timeout(Duration::from_millis(200));
@@ -138,7 +138,7 @@ async fn a_grant_that_is_not_wanted_any_more_is_given_back() {
 }
 
 #[tokio::test]
-async fn a_program_can_wait_for_what_goes_on_behind_it() {
+async fn a_program_can_wait_for_the_work_in_the_background() {
     let server = Server::start();
     let client = client_of(server.port());
     let guard = client.mutex("k").lease(LONG).acquire().await.unwrap();
@@ -153,7 +153,7 @@ async fn a_program_can_wait_for_what_goes_on_behind_it() {
 }
 
 #[tokio::test]
-async fn an_acquire_answers_within_two_seconds_of_its_time_whatever_the_network_does() {
+async fn an_acquire_returns_within_two_seconds_of_its_limit_whatever_the_network_does() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let client = client_of(proxy.port);
@@ -185,7 +185,7 @@ async fn an_acquire_answers_within_two_seconds_of_its_time_whatever_the_network_
 }
 
 #[tokio::test]
-async fn what_does_not_wait_ends_in_time_too_on_a_silent_network() {
+async fn acquires_that_do_not_wait_also_end_in_time_on_a_silent_network() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let limit = Duration::from_millis(500);
@@ -210,7 +210,7 @@ async fn what_does_not_wait_ends_in_time_too_on_a_silent_network() {
         .collect();
     for caller in callers {
         let (answer, took) = caller.await.unwrap();
-        // The first attempt, a second for others, the last one, and a second to clear up.
+        // The first attempt, a second for others, the last one, and a second for the cleanup.
         assert!(matches!(answer, Err(Error::Redis(_))) && took < limit * 2 + Duration::from_secs(2) + BUSY, "{took:?}");
     }
     proxy.speak();
@@ -218,7 +218,7 @@ async fn what_does_not_wait_ends_in_time_too_on_a_silent_network() {
 }
 
 #[tokio::test]
-async fn replicas_that_are_not_told_of_in_time_end_the_acquire() {
+async fn replicas_that_do_not_confirm_in_time_end_the_acquire() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let client = client_of(proxy.port);
@@ -259,12 +259,12 @@ async fn what_is_dropped_on_a_silent_network_is_withdrawn_when_it_is_back() {
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
     drop(held);
-    // Longer than a restart takes, and than a release that its caller waits for.
+    // Longer than a restart, and longer than a release that its caller waits for.
     tokio::time::sleep(Duration::from_secs(12)).await;
     for key in ["k", "held", "again"] {
         assert_eq!(server.holds(key), 1, "{key}");
     }
-    // Its connection was closed, and that still passes.
+    // Its connection was closed, and the close still passes.
     assert!(server.is_free("bound"));
     proxy.disconnect();
     proxy.speak();
@@ -296,14 +296,14 @@ async fn an_inner_hold_that_is_dropped_without_a_server_keeps_the_outer_one_for_
 }
 
 #[tokio::test]
-async fn a_session_is_ended_first_where_its_release_has_no_answer() {
+async fn a_session_is_ended_first_if_its_release_gets_no_reply() {
     let server = Server::start();
     let client = client_of(server.port()).reply_timeout(Duration::from_millis(500));
     let guard = client.mutex("k").session().acquire().await.unwrap();
     let session = server.holders("k")[0].get("session").int().to_string();
     let is_connected = || server.client().cmd(&["CLIENT", "LIST", "ID", &session]).text().contains("id=");
     assert!(is_connected());
-    // No release is answered, and the connection would be good for renewals all the while.
+    // No release is answered, while the connection would still work for renewals.
     assert_eq!(server.client().run("CLIENT PAUSE 60000 WRITE"), Reply::ok());
     let began = Instant::now();
     drop(guard);
@@ -336,7 +336,7 @@ async fn an_error_or_a_panic_of_the_work_is_neither_hidden_nor_delayed_by_a_serv
         client.settled().await;
         assert!(server.is_free("k"));
     }
-    // A guard that is dropped by `?` or by a panic waits for nothing at all.
+    // A guard that is dropped by `?` or by a panic does not wait.
     let guard = client.mutex("k").lease(LONG).acquire().await.unwrap();
     proxy.silence();
     let began = Instant::now();
@@ -347,7 +347,7 @@ async fn an_error_or_a_panic_of_the_work_is_neither_hidden_nor_delayed_by_a_serv
     assert!(server.is_free("k"));
 }
 
-/// A future whose panic is its outcome.
+/// A future that returns its panic as its result.
 struct Caught<F>(std::pin::Pin<Box<F>>);
 
 impl<F: std::future::Future> std::future::Future for Caught<F> {

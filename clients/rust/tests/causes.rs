@@ -1,4 +1,4 @@
-//! Why nothing was granted: the end of a wait does not hide it, and a refused user ends an acquire at once.
+//! Why nothing was granted: the error at the end of a wait says it, and a refused user ends an acquire immediately.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::cluster::Cluster;
 use crate::observing::Log;
 use crate::servers::{client_of, eventually, LONG};
 
-/// Every way to ask for a lock, for at most this time.
+/// Every way to acquire a lock, for at most this time.
 async fn acquires(client: &Client, key: &str, within: Duration) -> Vec<(&'static str, Error)> {
     fn failed<T>(way: &'static str, asked: Result<T>) -> (&'static str, Error) {
         (way, asked.err().unwrap_or_else(|| panic!("{way}: no error")))
@@ -89,14 +89,14 @@ async fn a_wait_without_a_limit_warns_once_of_its_cause() {
     let warnings =
         || log.about("without a limit").into_iter().filter(|line| line.starts_with("WARN")).collect::<Vec<_>>();
     eventually("a warning", || !warnings().is_empty()).await;
-    // Of further retries.
+    // Time for further retries.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(matches!(&warnings()[..], [line] if line.contains("refused")), "{:?}", warnings());
     waiting.abort();
 }
 
 #[tokio::test]
-async fn a_client_of_one_server_that_meets_a_node_of_a_cluster_says_so_at_once() {
+async fn a_single_server_client_reports_a_cluster_immediately() {
     let cluster = Cluster::start();
     let (_, _, other) = cluster.of_key("{k}");
     let client = client_of(other.port());
@@ -108,7 +108,7 @@ async fn a_client_of_one_server_that_meets_a_node_of_a_cluster_says_so_at_once()
 }
 
 #[tokio::test]
-async fn a_refused_user_ends_an_acquire_at_once() {
+async fn a_refused_user_ends_an_acquire_immediately() {
     let cluster = Cluster::start();
     let primary = Server::start();
     let sentinel = Server::builder().sentinel().start();
@@ -152,14 +152,14 @@ async fn a_refused_user_ends_an_acquire_at_once() {
 }
 
 #[tokio::test]
-async fn a_missing_password_ends_an_acquire_at_once() {
+async fn a_missing_password_ends_an_acquire_immediately() {
     let server = Server::start();
     let mut admin = server.client();
     assert_eq!(admin.run("ACL SETUSER default resetpass >secret"), Reply::ok());
     for (name, error) in acquires(&client_of(server.port()), "k", LONG).await {
         assert!(error.to_string().contains("NOAUTH"), "{name}: {error}");
     }
-    // So do sentinels, who are asked for the primary.
+    // So do Sentinels, which know the primary.
     let sentinel = Server::builder().sentinel().start();
     assert_eq!(sentinel.client().run("ACL SETUSER default resetpass >secret"), Reply::ok());
     let client = Client::sentinel([("127.0.0.1", sentinel.port())], "main", ("127.0.0.1", server.port())).unwrap();

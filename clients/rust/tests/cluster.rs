@@ -31,7 +31,7 @@ impl Cluster {
         Cluster { nodes }
     }
 
-    /// The node that has the key at first, and the other one.
+    /// The node that has the key initially, and the other one.
     pub fn of_key(&self, key: &str) -> (i64, &Server, &Server) {
         let [first, second] = &self.nodes;
         let slot = first.client().cmd(&["CLUSTER", "KEYSLOT", key]).int();
@@ -130,11 +130,11 @@ async fn keys_of_both_nodes_are_found() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_down_is_named_and_keeps_no_caller_from_the_others() {
+async fn a_node_that_is_down_is_named_and_does_not_block_the_others() {
     let mut cluster = Cluster::start();
     let client = cluster.client();
     let [first, second] = cluster.nodes.each_ref().map(|node| format!("127.0.0.1:{}", node.port()));
-    // The client's own node: from here on it asks the other one.
+    // The client's own node: from here on it uses the other one.
     client.servers().await.unwrap();
     cluster.nodes[0].kill();
     let mut answered = Vec::new();
@@ -150,7 +150,7 @@ async fn a_node_that_is_down_is_named_and_keeps_no_caller_from_the_others() {
 }
 
 #[tokio::test]
-async fn a_silent_node_holds_up_no_caller_of_another_one() {
+async fn a_silent_node_does_not_delay_callers_of_another_one() {
     let cluster = Cluster::start();
     let [near, far] = &cluster.nodes;
     let proxy = Proxy::to(far.port()).await;
@@ -167,7 +167,7 @@ async fn a_silent_node_holds_up_no_caller_of_another_one() {
         warm.mutex(key).acquire().await.unwrap().release().await.unwrap();
     }
     proxy.silence();
-    // The first look at the map, and those after each failure.
+    // The first query of the slot map, and those after each failure.
     for client in [client(), warm] {
         let lock = client.mutex("foo");
         let failing = tokio::spawn(async move { lock.acquire().await });
@@ -184,16 +184,16 @@ async fn a_silent_node_holds_up_no_caller_of_another_one() {
     }
 }
 
-/// A command to the node to which a slot is on its way.
+/// A command to the node that imports a slot.
 fn asking(node: &Server, line: &str) -> Reply {
     node.client().pipeline(&["ASKING", line]).pop().expect("two replies")
 }
 
 #[tokio::test]
-async fn a_free_lock_of_the_first_slot_of_a_new_node_is_asked_for_there() {
+async fn a_free_lock_of_the_first_slot_of_a_new_node_is_requested_there() {
     let cluster = Cluster::start();
     let client = cluster.client();
-    // It knows the cluster as it was.
+    // It knows the old state of the cluster.
     client.mutex("k").acquire().await.unwrap().release().await.unwrap();
     let third = cluster.grow();
     let (slot, source, _) = cluster.of_key("k");
@@ -233,7 +233,7 @@ async fn a_free_lock_of_the_first_slot_of_a_new_node_is_asked_for_there() {
     assert_eq!(client.mutex("k").session().run::<i64>(&incr).await.unwrap(), 2);
     let guard = client.mutex("k").lease(LONG).acquire().await.unwrap();
     assert_eq!(guard.exec::<i64>(&incr).await.unwrap(), 3);
-    // It is checked after a third of the lease, at a node that does not own the slot yet, and renews nothing.
+    // The client checks it after a third of the lease, at a node that does not own the slot yet; nothing is renewed.
     let lease = Duration::from_secs(6);
     let session = client.mutex("{k}session").session().lease(lease).acquire().await.unwrap();
     let checks = third.calls("lock.held");

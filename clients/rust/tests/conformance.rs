@@ -1,4 +1,4 @@
-//! The cases of clients/conformance.md, except the cluster's and the cancellation's.
+//! The cases of clients/conformance.md, except those of the cluster and of cancellation.
 
 use std::time::{Duration, Instant};
 
@@ -151,11 +151,11 @@ async fn lost_reply_of_release() {
         assert_eq!(server.holds("r"), left);
     }
     assert_eq!(proxy.done(), 4);
-    // A lock that was lost before is no success, even if more replies are lost.
+    // Releasing a lock that was lost before never succeeds, even if more replies are lost.
     let guard = client.mutex("k").acquire().await.unwrap();
     server.break_lock("k");
     assert!(matches!(guard.release().await, Err(Error::LockLost)));
-    // The same if the lease is over by the local clock when the release's reply is lost too.
+    // The same if the lease has expired by the local clock when the reply to the release is lost too.
     let guard = client.mutex("k").lease(Duration::from_millis(50)).acquire().await.unwrap();
     until_lost(&guard).await;
     eventually("the lease's end", || server.is_free("k")).await;
@@ -218,7 +218,7 @@ fn has_role(server: &Server, role: &str) -> bool {
 async fn renewal_stops_with_the_lock() {
     let server = Server::start();
     let client = client_of(server.port());
-    // Its connections are made.
+    // Opens its connections.
     client.mutex("k").acquire().await.unwrap().release().await.unwrap();
     let before = tasks();
     let lock = client.mutex("k").lease(Duration::from_secs(3)).auto_renew();
@@ -257,7 +257,7 @@ async fn loss_is_told() {
     assert_eq!(server.calls("lock.held") + server.calls("lock.renew"), calls);
     eventually("the lease's end", || server.is_free("k")).await;
     assert!(matches!(guard.release().await, Err(Error::LockLost)));
-    // The server's clock is behind, as it were: its answer to the release is 1, which is no success.
+    // As if the server's clock were behind: its reply to the release is 1, which is not a success.
     let guard = client.mutex("k").lease(Duration::from_millis(400)).acquire().await.unwrap();
     server.client().run("PEXPIRE k 60000");
     until_lost(&guard).await;
@@ -269,7 +269,7 @@ async fn loss_is_told() {
     stopped.kill();
     until_lost(&guard).await;
     assert!(guard.is_lost());
-    // A release is no loss.
+    // A release is not a loss.
     let lock = client.mutex("k").lease(Duration::from_millis(1500));
     let guard = lock.acquire().await.unwrap();
     let lost = guard.lost();
@@ -348,7 +348,7 @@ async fn exec() {
     let word: String = guard.exec(redis::cmd("SET").arg("v").arg("held")).await.unwrap();
     assert_eq!(word, "OK");
     assert_eq!(guard.exec::<String>(redis::cmd("GET").arg("v")).await.unwrap(), "held");
-    // The inner command's own error is no loss.
+    // The inner command's own error is not a loss.
     let error = guard.exec::<()>(redis::cmd("RPUSH").arg("v").arg("x")).await.unwrap_err();
     assert!(matches!(&error, Error::Redis(error) if error.code() == Some("WRONGTYPE")), "{error}");
     assert!(!guard.is_lost());
@@ -381,7 +381,7 @@ async fn slot() {
         let slots: Vec<i64> = server.holders("s").iter().map(|holder| holder.get("slot").int()).collect();
         assert!(slots.len() == 3 && [0, 1, 2].iter().all(|slot| slots.contains(slot)), "{slots:?}");
         guards.push(next);
-        // A waiter gets the slot that is released, even if its wait is cut into slices.
+        // A waiter gets the released slot, even if its wait takes several requests.
         let short = client.clone().reply_timeout(Duration::from_millis(600)).semaphore_slot("s", 3).lease(LONG);
         let waiting = tokio::spawn(async move { short.acquire().await });
         let asked = server.calls("sem.acquire");
@@ -390,7 +390,7 @@ async fn slot() {
         let next = waiting.await.unwrap().unwrap();
         assert_eq!(next.slot(), Some(0));
         guards.push(next);
-        // The slot is handed over with the token.
+        // The slot is transferred with the token.
         let token = guards.pop().unwrap().into_token();
         let there = Guard::from_token(&lock, token).await.unwrap();
         assert_eq!(there.slot(), Some(0));
@@ -410,7 +410,7 @@ async fn slot() {
 async fn from_token() {
     let server = Server::start();
     let guard = client_of(server.port()).mutex("k").lease(Duration::from_secs(20)).acquire().await.unwrap();
-    // What only the server knows is asked at once, so that it is never unknown.
+    // The client asks immediately for what only the server knows, so that it is never unknown.
     let there = client_of(server.port()).mutex("k");
     let other = Guard::from_token(&there, guard.token()).await.unwrap();
     assert_eq!((other.fence(), server.calls("lock.held"), other.is_lost()), (guard.fence(), 1, false));
@@ -477,7 +477,7 @@ async fn no_polling() {
     eventually("a hundred waiters", || server.waiters("k").len() == 100).await;
     let (began, asked) = (Instant::now(), server.calls("lock.acquire"));
     tokio::time::sleep(Duration::from_secs(1)).await;
-    // A slice is 5 s: each waiter may have resent its request once in that time, and not more often.
+    // A request of a wait lasts 5 s: each waiter may have repeated it once in that time, not more often.
     let slices = i64::try_from(began.elapsed().as_secs() / 5).unwrap();
     assert!(server.calls("lock.acquire") - asked <= 100 * (1 + slices));
     holder.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! The client's use of its connections.
+//! How the client uses its connections.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::proxy::Proxy;
 use crate::servers::{client_of, eventually, tasks, Observed, LONG};
 
 #[tokio::test]
-async fn a_reply_that_never_comes_is_asked_for_again() {
+async fn a_request_is_repeated_if_its_reply_never_comes() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let client = client_of(proxy.port).reply_timeout(Duration::from_millis(500));
@@ -25,7 +25,7 @@ async fn a_reply_that_never_comes_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_late_reply_to_a_release_is_no_loss() {
+async fn a_late_reply_to_a_release_is_not_a_loss() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let client = client_of(proxy.port).reply_timeout(Duration::from_secs(1));
@@ -40,7 +40,7 @@ async fn a_late_reply_to_a_release_is_no_loss() {
 
 #[tokio::test]
 async fn an_unreachable_server_ends_the_wait_in_time() {
-    // No server listens there.
+    // Nothing listens there.
     let lock = client_of(1).mutex("k");
     for wait in [None, Some(Duration::from_millis(200))] {
         let ended = match wait {
@@ -52,7 +52,7 @@ async fn an_unreachable_server_ends_the_wait_in_time() {
 }
 
 #[tokio::test]
-async fn a_server_that_comes_back_grants_who_waited() {
+async fn a_server_that_comes_back_grants_the_waiter() {
     let mut server = Server::start();
     let lock = client_of(server.port()).mutex("k").lease(LONG);
     let holder = lock.acquire().await.unwrap();
@@ -72,7 +72,7 @@ async fn a_waiter_outlasts_a_demotion() {
     let waiting = tokio::spawn(async move { lock.acquire().await });
     eventually("a waiter", || server.waiters("k").len() == 1).await;
     let asked = server.calls("lock.acquire");
-    // The server does not end its connection: it says UNBLOCKED, and READONLY from then on.
+    // The server does not close its connection: it replies UNBLOCKED, and READONLY from then on.
     assert_eq!(server.client().run("REPLICAOF 127.0.0.1 1"), Reply::ok());
     let refused = |server: &Server| server.info("errorstats").find("errorstat_READONLY").is_some();
     eventually("a replica that refuses", || refused(&server) || waiting.is_finished()).await;
@@ -103,7 +103,7 @@ async fn a_lock_that_was_lost_with_its_server_is_not_released() {
 }
 
 #[tokio::test]
-async fn waiters_hold_nobody_back() {
+async fn waiters_delay_no_other_request() {
     let server = Server::start();
     let client = client_of(server.port());
     let holder = client.mutex("k").lease(LONG).acquire().await.unwrap();
@@ -114,18 +114,18 @@ async fn waiters_hold_nobody_back() {
         })
         .collect();
     eventually("twenty waiters", || server.waiters("k").len() == 20).await;
-    // On the same client, beside them.
+    // On the same client, next to them.
     client.mutex("free").acquire().await.unwrap().release().await.unwrap();
     holder.release().await.unwrap();
     for turn in waiting {
         turn.await.unwrap();
     }
-    // Their connections serve the next ones.
+    // Their connections are reused.
     let made = server.info("stats").number("total_connections_received");
     for _ in 0..10 {
         client.mutex("k").acquire().await.unwrap().release().await.unwrap();
     }
-    // One belongs to the second try, and a stopped machine may cost another.
+    // One belongs to the second attempt, and a stopped machine may cost another.
     let more = server.info("stats").number("total_connections_received") - made;
     assert!(more < 5, "{more} connections for ten acquires");
 }
@@ -175,7 +175,7 @@ async fn user_password_and_database_are_those_of_the_url() {
     assert!(matches!(refused, Error::Redis(_)), "{refused}");
 }
 
-/// HELLO, which begins the connection of a session, takes any password where the default user has none; AUTH does not.
+/// HELLO, which opens the connection of a session, accepts any password if the default user has none; AUTH does not.
 #[tokio::test]
 async fn a_password_for_a_server_without_one_is_refused_before_the_grant_also_with_a_session() {
     let server = Server::start();
@@ -218,7 +218,7 @@ async fn every_connection_has_the_database_and_the_user_of_the_callers_client() 
 }
 
 #[tokio::test]
-async fn a_command_that_changes_its_connection_is_refused_on_the_one_that_all_locks_share() {
+async fn a_command_that_changes_its_connection_is_refused_on_the_shared_one() {
     let server = Server::start();
     let client = client_of(server.port());
     let guard = client.mutex("k").lease(LONG).acquire().await.unwrap();
@@ -249,7 +249,7 @@ async fn a_command_that_may_have_run_is_not_run_again() {
     guard.release().await.unwrap();
 }
 
-/// A connection for each acquire would cost more than all of its commands.
+/// A connection for each acquire would cost more than all its commands.
 #[tokio::test]
 async fn acquires_that_wait_for_replicas_share_a_connection() {
     let primary = Server::start();
@@ -262,7 +262,7 @@ async fn acquires_that_wait_for_replicas_share_a_connection() {
     for _ in 0..20 {
         lock.acquire().await.unwrap().release().await.unwrap();
     }
-    // One is the connection that asks.
+    // One is the connection that queries.
     assert!(primary.info("stats").number("total_connections_received") <= before + 1);
 }
 
@@ -280,7 +280,7 @@ async fn replicas_of_another_primary_do_not_confirm_a_grant() {
     };
     monitor(&old);
     let client = Client::sentinel([("127.0.0.1", sentinel.port())], "main", "redis://wherever").unwrap();
-    // WAIT is repeated after each half of the reply time-out.
+    // WAIT is repeated after half of the reply timeout.
     let client = client.reply_timeout(Duration::from_millis(600));
     assert!(!client.mutex("j").is_locked().await.unwrap());
     let lock = client.mutex("k").lease(LONG).replicas(1, Duration::from_secs(3));

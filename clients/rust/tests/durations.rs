@@ -1,4 +1,4 @@
-//! Durations: zero is refused, fractions round up, and the greatest one neither wraps nor panics.
+//! Durations: zero is refused, fractions round up, and the largest one neither wraps nor panics.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ async fn fractions_of_a_millisecond_round_up() {
 }
 
 #[tokio::test]
-async fn the_greatest_duration_neither_wraps_nor_panics() {
+async fn the_largest_duration_neither_wraps_nor_panics() {
     let server = Server::start();
     let replica = Server::builder().replica_of(&server).start();
     eventually("the replica", || replica.client().run("INFO replication").text().contains("master_link_status:up"))
@@ -91,7 +91,7 @@ async fn the_greatest_duration_neither_wraps_nor_panics() {
         assert!(error.to_string().contains("invalid expire time"), "{error}");
         assert!(server.is_free("k"));
     }
-    // Waits, and everything that limits one, have no end then.
+    // Waits, and every limit of one, never end then.
     let patient = client_of(server.port()).connect_timeout(MAX).reply_timeout(MAX);
     for client in [&client, &patient] {
         let guard = client.mutex("k").lease(LONG).replicas(1, MAX).acquire_within(MAX).await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! The tests of each family.
+//! The tests of each lock type.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ async fn a_reentrant_lock_is_free_when_it_was_released_as_often() {
         guards.push(guard);
     }
     assert!(guards.iter().all(|guard| guard.fence() == guards[0].fence() && guard.token() == guards[0].token()));
-    // A clone is another owner, and so is another value.
+    // A clone is a different owner, and so is another value.
     for other in [lock.clone(), client.reentrant("r")] {
         assert!(other.try_acquire().await.unwrap().is_none());
     }
@@ -67,7 +67,7 @@ async fn a_reentrant_lock_that_was_lost_is_not_taken_again() {
 }
 
 #[tokio::test]
-async fn an_acquire_behind_one_of_its_owner_that_waits_ends_in_its_own_time() {
+async fn an_acquire_after_a_waiting_one_of_its_owner_ends_in_its_own_time() {
     let server = Server::start();
     let client = client_of(server.port());
     let locks = [client.reentrant("r"), client.semaphore("s", 2), client.write_lock("w")];
@@ -83,7 +83,7 @@ async fn an_acquire_behind_one_of_its_owner_that_waits_ends_in_its_own_time() {
         let (wait, began) = (Duration::from_millis(200), Instant::now());
         let second = tokio::time::timeout(wait + BUSY, mine.acquire_within(wait)).await.expect("an answer in time");
         assert!(second.unwrap().is_none() && began.elapsed() >= wait);
-        // One that is dropped leaves nothing, and takes nothing from the first one.
+        // A dropped one leaves nothing, and takes nothing from the first one.
         assert!(tokio::time::timeout(wait, mine.acquire()).await.is_err());
         client.settled().await;
         assert!(server.waits(key, &["mine"]) && server.calls("lock.cancel") == 0);
@@ -113,7 +113,7 @@ async fn a_release_does_not_wait_for_a_queued_acquire_of_its_owner() {
             true => drop(held),
             false => tokio::time::timeout(BUSY, held.release()).await.expect("an answer beside the queue").unwrap(),
         }
-        // It waited for what is released.
+        // It waited for the released hold.
         let first = tokio::time::timeout(BUSY, first).await.expect("a grant").unwrap().unwrap();
         assert_eq!((first.holds(), server.holders("s").len()), (2, 2));
         first.release().await.unwrap();
@@ -150,7 +150,7 @@ async fn an_acquire_without_waiting_comes_after_a_release_of_its_owner() {
 }
 
 #[tokio::test]
-async fn an_acquire_without_waiting_does_not_wait_for_a_silent_server_behind_its_owner() {
+async fn an_acquire_without_waiting_does_not_wait_for_its_owner_on_a_silent_server() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let lock = client_of(proxy.port).reentrant("r").lease(LONG);
@@ -176,7 +176,7 @@ async fn readers_share_and_a_writer_does_not() {
     assert_eq!(server.holders("rw").len(), 2);
     assert!(write.try_acquire().await.unwrap().is_none());
     one.release().await.unwrap();
-    // The only reader may acquire the write side, with a new fence, and keep the read side.
+    // The only reader may acquire the write lock, with a new fence, and keep the read lock.
     let writer = write.clone().as_owner_of(&two).acquire().await.unwrap();
     assert!(writer.fence() > two.fence() && writer.token() == two.token());
     let again = read.clone().as_owner_of(&writer).acquire().await.unwrap();
@@ -241,7 +241,7 @@ async fn a_reader_that_is_lost_while_its_owner_waits_to_write_is_a_loss_of_both(
 }
 
 #[tokio::test]
-async fn an_upgrade_asks_the_server_whether_the_reader_was_kept() {
+async fn an_upgrade_checks_at_the_server_that_the_reader_was_kept() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let client = client_of(proxy.port);
@@ -253,14 +253,14 @@ async fn an_upgrade_asks_the_server_whether_the_reader_was_kept() {
     let upgrade = write.as_owner_of(&mine);
     let upgrade = tokio::spawn(async move { upgrade.acquire().await });
     eventually("an upgrade that waits", || server.waiters("rw").len() == 1).await;
-    // By the local clock, which has not heard of the renewal.
+    // By the local clock, which does not know of the renewal.
     until_lost(&mine).await;
     proxy.cut_reply("LOCK.HELD", 0);
     other.release().await.unwrap();
     let writer = upgrade.await.unwrap().unwrap();
     assert_eq!((proxy.done(), server.calls("lock.held")), (1, 2));
     assert!(!mine.is_lost() && !writer.is_lost() && writer.fence() > mine.fence());
-    // The writer reads under the same grant: there is nothing to ask.
+    // The writer reads under the same grant: no query is needed.
     let again = read.as_owner_of(&writer).acquire().await.unwrap();
     assert_eq!((again.holds(), again.fence(), server.calls("lock.held")), (2, writer.fence(), 2));
     for guard in [writer, again, mine] {
@@ -269,9 +269,9 @@ async fn an_upgrade_asks_the_server_whether_the_reader_was_kept() {
     assert!(server.is_free("rw"));
 }
 
-/// The upgrade was granted, with a fence of its own, and given back: the reader keeps that fence.
+/// The upgrade was granted, with its own fence, and released: the reader keeps that fence.
 #[tokio::test]
-async fn an_upgrade_that_is_given_back_leaves_the_reader() {
+async fn a_released_upgrade_keeps_the_reader() {
     let server = Server::start();
     let client = client_of(server.port());
     let (read, write) = (client.read_lock("rw").lease(LONG), client.write_lock("rw").lease(LONG));
@@ -286,7 +286,7 @@ async fn an_upgrade_that_is_given_back_leaves_the_reader() {
 }
 
 #[tokio::test]
-async fn an_upgrade_that_is_given_up_tells_that_the_reader_was_lost_meanwhile() {
+async fn a_cancelled_upgrade_reports_that_the_reader_was_lost() {
     let server = Server::start();
     let client = client_of(server.port());
     let (read, write) = (client.read_lock("rw").lease(LONG), client.write_lock("rw").lease(LONG));
@@ -303,9 +303,9 @@ async fn an_upgrade_that_is_given_up_tells_that_the_reader_was_lost_meanwhile() 
     assert!(server.waiters("rw").is_empty() && server.is_free("rw"));
 }
 
-/// A user who may not ask how much of the lease is left.
+/// A user without the permission to query the remaining lease.
 #[tokio::test]
-async fn a_grant_with_a_lease_that_cannot_be_asked_for_is_given_back() {
+async fn a_grant_whose_lease_cannot_be_queried_is_released() {
     let server = Server::start();
     let mut admin = server.client();
     admin.run("ACL SETUSER worker on nopass ~* &* +@all -lock.held");
@@ -384,7 +384,7 @@ async fn a_lease_is_extended_by_what_is_left() {
 }
 
 #[tokio::test]
-async fn what_waiting_cannot_help_is_an_error_of_its_own() {
+async fn what_waiting_cannot_solve_is_an_error_of_its_own() {
     let server = Server::start();
     let client = client_of(server.port());
     let lock = |key: &str, token: &str| client.mutex(key).lease(LONG).token(token);
@@ -498,7 +498,7 @@ async fn the_lease_counts_from_the_grant_and_not_from_the_request() {
 async fn renewals_have_the_length_that_was_given_last() {
     let server = Server::start();
     let lease = || server.holders("k")[0].get("lease").int();
-    // A shorter lease takes effect at once: a renewal after a third of the old length would come too late.
+    // A shorter lease takes effect immediately: a renewal after a third of the old length would come too late.
     let guard = client_of(server.port()).mutex("k").lease(LONG).auto_renew().acquire().await.unwrap();
     guard.renew(Duration::from_millis(600)).await.unwrap();
     eventually("renewals", || server.calls("lock.renew") >= 5).await;
@@ -527,7 +527,7 @@ async fn an_acquire_with_the_token_that_holds_is_the_same_hold() {
 }
 
 #[tokio::test]
-async fn a_guard_from_a_token_gives_back_all_that_the_token_holds() {
+async fn a_guard_from_a_token_releases_all_that_the_token_holds() {
     let server = Server::start();
     let (here, there) = (client_of(server.port()), client_of(server.port()));
     let locks = |client: &Client| {
@@ -565,7 +565,7 @@ async fn a_guard_from_a_token_gives_back_all_that_the_token_holds() {
 }
 
 #[tokio::test]
-async fn what_is_handed_on_is_renewed_there_and_no_longer_here() {
+async fn a_transferred_hold_is_renewed_there_and_no_longer_here() {
     let server = Server::start();
     let client = client_of(server.port());
     let lease = Duration::from_millis(600);
@@ -579,7 +579,7 @@ async fn what_is_handed_on_is_renewed_there_and_no_longer_here() {
     let renewals = server.calls("lock.renew");
     let renewed = client.mutex("k").lease(lease).auto_renew();
     let guard = Guard::from_token(&renewed, token.clone()).await.unwrap();
-    // With its whole lease, however little was left.
+    // With its full lease, however little was left.
     assert_eq!(server.calls("lock.renew"), renewals + 1);
     let age = || server.holders("k")[0].get("age").int();
     eventually("a hold that outlives its lease", || age() > 1500).await;
@@ -594,7 +594,7 @@ async fn what_is_handed_on_is_renewed_there_and_no_longer_here() {
 }
 
 #[tokio::test]
-async fn a_key_that_became_something_else_is_a_loss_in_every_family() {
+async fn a_key_that_became_something_else_is_a_loss_for_every_lock_type() {
     let server = Server::start();
     let client = client_of(server.port());
     let mut admin = server.client();
@@ -609,7 +609,7 @@ async fn a_key_that_became_something_else_is_a_loss_in_every_family() {
             client.mutex("k").at_least(LONG),
         ]
     };
-    // A string, and a lock of another family.
+    // A string, and a lock of another type.
     let others = ["SET k else", "RWLOCK.ACQUIRE k else READ PERSIST", "SEM.ACQUIRE k else LIMIT 1 PERSIST"];
     for (lock, other) in locks().into_iter().flat_map(|lock| others.map(|other| (lock.clone(), other))) {
         for what in ["release", "renew", "extend", "exec", "from_token"] {
@@ -627,7 +627,7 @@ async fn a_key_that_became_something_else_is_a_loss_in_every_family() {
             drop(guard);
             assert!(matches!(told, Err(Error::LockLost)), "{what} {:?} {other}: {told:?}", lock.family());
             client.settled().await;
-            // The foreign value stays, and of several keys the others are released.
+            // The foreign value is kept; of several keys, the others are released.
             assert_eq!(admin.run("DBSIZE").int(), 1, "{what} {:?} {other}", lock.family());
             admin.run("FLUSHALL");
         }

@@ -1,10 +1,10 @@
-//! The imports among the files of src have no cycle.
+//! The imports between the files of src have no cycle.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 #[test]
-fn the_files_of_the_client_import_one_another_without_a_circle() {
+fn the_imports_of_the_client_have_no_cycle() {
     let mut imports: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for entry in Path::new(env!("CARGO_MANIFEST_DIR")).join("../src").read_dir().expect("src is there") {
         let path = entry.expect("src can be listed").path();

@@ -1,4 +1,4 @@
-//! A service that migrates: old clients, which hold the key as a string, and ours with `mixed`.
+//! A migrating service: old clients, which hold the key as a string, and ours with `mixed`.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use support::Server;
 use crate::servers::{client_of, eventually, Observed, LONG};
 
 const EACH_SIDE: usize = 20;
-/// The least number of grants of each side.
+/// The minimum number of grants on each side.
 const TURNS: usize = 8;
 const POLL: Duration = Duration::from_millis(20);
 
@@ -38,7 +38,7 @@ impl Shared {
     }
 }
 
-/// SET NX PX, and a script that compares and deletes, as every such lock has it.
+/// SET NX PX, and a script that compares and deletes, like every such lock.
 async fn old(mut connection: MultiplexedConnection, number: usize, shared: Arc<Shared>) {
     let release = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
     while shared.goes_on() {
@@ -97,7 +97,7 @@ async fn a_string_is_waited_for_only_with_mixed() {
     assert!(!waiting.is_finished() && server.waiters("k").is_empty());
     server.client().run("DEL k");
     let guard = waiting.await.unwrap().unwrap();
-    // Conversely, an old client finds the key taken.
+    // Conversely, an old client finds the key in use.
     assert!(server.client().run("SET k old NX PX 60000").is_null());
     guard.release().await.unwrap();
 }

@@ -14,7 +14,7 @@ use support::{Server, LIMIT};
 use crate::servers::{client_of, eventually, until_lost, Observed, LONG};
 
 #[tokio::test]
-async fn info_tells_the_holders_of_every_family() {
+async fn info_returns_the_holders_of_every_lock_type() {
     let server = Server::start();
     for protocol in ["", "?protocol=resp3"] {
         let client = Client::open(format!("redis://127.0.0.1:{}/{protocol}", server.port())).unwrap();
@@ -44,7 +44,7 @@ async fn info_tells_the_holders_of_every_family() {
             assert!(holder.ttl.unwrap() <= LONG && holder.age < LONG, "{holder:?}");
             guard.release().await.unwrap();
         }
-        // The second of two keys alone.
+        // Only the second of two keys.
         let second = client.mutex("several").lease(None).token(b"caf\xc3\xa9\xff".to_vec()).acquire().await.unwrap();
         let info = client.multi_lock(["free", "several"]).info().await.unwrap().expect("one is held");
         assert_eq!((info.ttl, info.holders[0].lease, info.holders[0].ttl), (None, None, None));
@@ -66,7 +66,7 @@ async fn a_session_is_the_client_id_of_its_connection() {
 }
 
 #[tokio::test]
-async fn what_is_not_granted_names_the_holder_where_it_is_asked_for() {
+async fn not_granted_names_the_holder_if_requested() {
     let server = Server::start();
     let client = client_of(server.port());
     let holder = client.multi_lock(["a", "k"]).token("web-1:7").lease(LONG).acquire().await.unwrap();
@@ -120,13 +120,13 @@ fn names(events: &Mutex<Vec<Event>>) -> Vec<String> {
     std::mem::take(&mut *events.lock().unwrap()).iter().map(name).collect()
 }
 
-/// Without the waits: on a busy machine a request without one may take long enough to be told as queued.
+/// Without the waits: on a busy machine, a request that does not wait may take long enough to be reported as queued.
 fn outcomes(events: &Mutex<Vec<Event>>) -> Vec<String> {
     names(events).into_iter().filter(|name| !name.ends_with(" queued")).collect()
 }
 
 #[tokio::test]
-async fn an_observer_is_told_of_each_event_of_every_family() {
+async fn an_observer_gets_each_event_of_every_lock_type() {
     let server = Server::start();
     let (client, events) = observed(&server);
     let families = [
@@ -164,7 +164,7 @@ async fn an_observer_is_told_of_each_event_of_every_family() {
 }
 
 #[tokio::test]
-async fn an_observer_is_told_of_waits_that_end_either_way_and_of_losses_as_they_are_known() {
+async fn an_observer_gets_the_end_of_each_wait_and_losses_as_they_become_known() {
     let server = Server::start();
     let (client, events) = observed(&server);
     let holder = client_of(server.port()).mutex("k").lease(LONG).acquire().await.unwrap();
@@ -173,7 +173,7 @@ async fn an_observer_is_told_of_waits_that_end_either_way_and_of_losses_as_they_
     assert!(lock.try_acquire().await.unwrap().is_none());
     assert!(lock.acquire_within(Duration::from_millis(1)).await.unwrap().is_none());
     assert_eq!(outcomes(&events), ["mutex not granted"; 2]);
-    // Given up.
+    // Cancelled.
     tokio::select! {
         acquired = lock.acquire() => panic!("another one holds it: {acquired:?}"),
         () = eventually("it is told that it waits", || !events.lock().unwrap().is_empty()) => {}
@@ -198,7 +198,7 @@ async fn an_observer_is_told_of_waits_that_end_either_way_and_of_losses_as_they_
 }
 
 #[tokio::test]
-async fn a_release_that_fails_is_told_as_it_ends_and_once() {
+async fn a_failed_release_is_reported_once_with_its_result() {
     let server = Server::start();
     let mut admin = server.client();
     admin.run("ACL SETUSER worker on nopass ~* &* +@all");
@@ -206,7 +206,7 @@ async fn a_release_that_fails_is_told_as_it_ends_and_once() {
     let seen = events.clone();
     let client = Client::open(format!("redis://worker:x@127.0.0.1:{}", server.port())).unwrap();
     let client = client.observer(move |event: &Event| seen.lock().unwrap().push(event.clone()));
-    // The background succeeds, or fails as the caller's try.
+    // The background attempt succeeds, or fails like the caller's.
     let lock = client.mutex("k").lease(LONG);
     for (rights, told) in [("+lock.release", "released"), ("-lock.release", "lost")] {
         let guard = lock.acquire().await.unwrap();
@@ -218,7 +218,7 @@ async fn a_release_that_fails_is_told_as_it_ends_and_once() {
         assert_eq!(outcomes(&events), ["granted", told].map(|what| format!("mutex {what}")));
         admin.run("ACL SETUSER worker +lock.release");
     }
-    // An inner hold whose release fails is no loss of the outer one, and is released together with it.
+    // An inner hold whose release fails is not a loss of the outer one, and is released together with it.
     let lock = client.reentrant("r").lease(LONG);
     for (is_lost, told) in [(false, "released"), (true, "lost")] {
         let (outer, inner) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
@@ -301,12 +301,12 @@ fn attribute(span: &SpanData, name: &str) -> Option<Value> {
     span.attributes.iter().find(|attribute| attribute.key.as_str() == name).map(|attribute| attribute.value.clone())
 }
 
-/// What `tracing` is told at the target of this crate, one line each.
+/// The `tracing` output of this crate's target, one line each.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    /// Of the whole program: all tests are logged.
+    /// For the whole program: all tests are logged.
     pub fn global() -> &'static Log {
         static LOG: std::sync::OnceLock<Log> = std::sync::OnceLock::new();
         LOG.get_or_init(|| {
@@ -348,7 +348,7 @@ impl tracing::Subscriber for Log {
 }
 
 #[tokio::test]
-async fn the_log_says_key_owner_fence_and_how_long_it_took() {
+async fn the_log_has_key_owner_fence_and_duration() {
     let server = Server::start();
     let client = client_of(server.port());
     let log = Log::global();
@@ -356,7 +356,7 @@ async fn the_log_says_key_owner_fence_and_how_long_it_took() {
     let fence = guard.fence();
     guard.release().await.unwrap();
     let mut lines = log.about("logged");
-    // On a busy machine it may be told as queued too.
+    // On a busy machine it may be reported as queued too.
     lines.retain(|line| !line.contains("message=queued"));
     for (line, what) in lines.iter().zip(["granted", "released"]) {
         for part in ["DEBUG ", "owner=me", &format!("fence={fence}"), "after=", &format!("message={what}")] {

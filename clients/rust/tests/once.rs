@@ -1,4 +1,4 @@
-//! Once for all: the cases coalesce, once and once-… of clients/conformance.md.
+//! Single-flight: the cases coalesce, once and once-… of clients/conformance.md.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Cache {
         self.lock().once(wait, || self.read(), |_| self.make()).await
     }
 
-    /// As [`Cache::once`], in a task; its `make` continues on a signal of the test.
+    /// Like [`Cache::once`], in a task; its `make` continues on a signal from the test.
     fn slow_once(&self, lock: Lock) -> (tokio::task::JoinHandle<Result<String>>, Arc<Notify>) {
         let (cache, told) = (self.clone(), Arc::new(Notify::new()));
         let go_on = told.clone();
@@ -134,7 +134,7 @@ async fn once() {
 }
 
 #[tokio::test]
-async fn callers_that_wait_for_the_maker_are_told_and_read_what_it_made() {
+async fn callers_that_wait_for_the_maker_read_what_it_made() {
     let server = Server::start();
     let cache = Cache::of(server.port());
     let (maker, go_on) = cache.slow_once(cache.lock());
@@ -160,7 +160,7 @@ async fn once_in_time() {
     let error = cache.once(wait).await.unwrap_err();
     assert!(matches!(error, Error::NotMade { within } if within == wait) && began.elapsed() >= wait, "{error}");
     assert_eq!(error.to_string(), "no value within 300ms: another caller holds the lock");
-    // Done but not there: the caller asks again, and makes it.
+    // Done but missing: the caller requests again and makes it.
     let caller = cache.spawn_once();
     until_waiters(&server, 1).await;
     holder.release().await.unwrap();
@@ -225,9 +225,9 @@ async fn once_maker_fails() {
             assert_eq!(caller.await.unwrap().unwrap(), made);
         }
     }
-    // The next caller made it, and was not told that it was done; the last one was.
+    // The next caller did not get "done" and made it; the last one got "done".
     assert_eq!((cache.made(), server.info("lock").number("lock_coalesced")), (2, 2));
-    // An error of `read` is the caller's too, whether it looks before the grant or after it.
+    // The caller also gets an error of `read`, whether it occurs before the grant or after it.
     for fails_at in [1, 2] {
         let mut looks = 0;
         let read = || {
@@ -263,11 +263,11 @@ async fn once_maker_is_cancelled() {
 }
 
 #[tokio::test]
-async fn a_grant_that_comes_too_late_is_no_work_done() {
+async fn a_grant_that_comes_too_late_does_not_report_work_as_done() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let (cache, far) = (Cache::of(server.port()), Cache::of(proxy.port));
-    // Its connection is made: the proxy holds back the reply of its first request.
+    // Opens its connection: the proxy holds back the reply to its first request.
     far.read().await.unwrap();
     proxy.hold_reply("LOCK.ACQUIRE");
     let given_up = far.spawn_once();
@@ -278,13 +278,13 @@ async fn a_grant_that_comes_too_late_is_no_work_done() {
     for caller in [first, second] {
         assert_eq!(caller.await.unwrap().unwrap(), "made 1");
     }
-    // If they had been told that it was done, they would have found no value and asked again.
+    // If they had got "done", they would have found no value and requested again.
     assert_eq!(server.info("lock").number("lock_coalesced"), 1);
     assert_eq!(cache.made(), 1);
 }
 
 #[tokio::test]
-async fn a_grant_and_an_end_whose_replies_are_lost_are_asked_for_again() {
+async fn a_grant_and_a_done_are_repeated_after_lost_replies() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let (cache, far) = (Cache::of(server.port()), Cache::of(proxy.port));
@@ -317,7 +317,7 @@ async fn once_maker_dies() {
     until_held(&server).await;
     let other = cache.spawn_once();
     until_waiters(&server, 1).await;
-    // As its process does: no task of it runs any more, and its connections end.
+    // As if its process ended: none of its tasks runs any more, and its connections end.
     dying.shutdown_background();
     assert_eq!(other.await.unwrap().unwrap(), "made 1");
     assert_eq!(server.calls("lock.release"), 1);
@@ -377,7 +377,7 @@ async fn only_a_mutex_that_waits_in_the_queue_coalesces() {
         let refusal = lock.acquire_coalesced(LONG).await;
         assert!(matches!(refusal, Err(Error::Usage(_))), "{:?}: {refusal:?}", lock.family());
     }
-    // Bound to a connection: its end reports no work, and frees the lock at once.
+    // With a session: its end does not report the work as done, and frees the lock immediately.
     let Coalesced::Granted(guard) = client.mutex("k").session().acquire_coalesced(LONG).await.unwrap() else {
         panic!("it is free");
     };

@@ -21,7 +21,7 @@ struct Plan {
     done: AtomicUsize,
     split: Mutex<Option<Vec<u8>>>,
     rest: tokio::sync::Notify,
-    /// What came at once, of requests with LOCK.EXEC.
+    /// The data that arrived together, of requests with LOCK.EXEC.
     packets: Mutex<Vec<Vec<u8>>>,
     network: watch::Sender<Network>,
 }
@@ -39,7 +39,7 @@ struct Network {
 enum Fate {
     /// Its connection ends after this many bytes.
     Cut(usize),
-    /// It never comes, and its connection stays.
+    /// It never arrives, and its connection stays open.
     Held,
 }
 
@@ -66,7 +66,7 @@ impl Proxy {
         self.plan.rest.notify_one();
     }
 
-    /// What came at once since the last call, of requests with LOCK.EXEC.
+    /// The data that arrived together since the last call, of requests with LOCK.EXEC.
     pub fn packets(&self) -> Vec<String> {
         let packets = std::mem::take(&mut *self.plan.packets.lock().expect("no test panics with it"));
         packets.iter().map(|packet| String::from_utf8_lossy(packet).into_owned()).collect()
@@ -77,12 +77,12 @@ impl Proxy {
         *self.plan.next.lock().expect("no test panics with it") = Some((request.into(), Fate::Held));
     }
 
-    /// From here on the network is silent: no data passes, no connection ends, and new ones are accepted.
+    /// Silences the network: from now on no data passes, no connection ends, and new ones are accepted.
     pub fn silence(&self) {
         self.plan.network.send_modify(|network| network.is_silent = true);
     }
 
-    /// Delivers the held-back data, as a network does that retransmits its packets.
+    /// Ends the silence and delivers the held-back data, like a network that retransmits its packets.
     pub fn speak(&self) {
         self.plan.network.send_modify(|network| network.is_silent = false);
     }
@@ -100,7 +100,7 @@ impl Proxy {
 
 impl Plan {
     async fn passes(&self) {
-        // The sender is of the same plan: it is there.
+        // The sender belongs to the same plan, so it exists.
         let _ = self.network.subscribe().wait_for(|network| !network.is_silent).await;
     }
 }
@@ -173,7 +173,7 @@ async fn replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, plan: &Plan, f
         let fate = *fate.lock().expect("no test panics with it");
         match fate {
             Some(Fate::Cut(after)) => {
-                // It may have gone, as any client may.
+                // It may be gone, like any client.
                 let _ = to.write_all(&bytes[..after.min(length)]).await;
                 plan.done.fetch_add(1, Ordering::SeqCst);
                 return;

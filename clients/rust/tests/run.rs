@@ -1,4 +1,4 @@
-//! `run`: the lock, one command and the release in one packet; what becomes of it when replies or connections are lost.
+//! `run`: the lock, one command and the release in one packet; what happens when replies or connections are lost.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -58,7 +58,7 @@ async fn a_command_in_one_packet_with_its_lock() {
     let all: std::collections::HashMap<String, String> = lock.run(cmd("HGETALL").arg("h")).await.unwrap();
     assert_eq!(all["f"], "1");
     assert_eq!(lock.run::<Option<String>>(cmd("GET").arg("none")).await.unwrap(), None);
-    // The command's own error, its own WRONGTYPE too.
+    // The command's own error, including its own WRONGTYPE.
     for command in [cmd("INCR").arg("h").to_owned(), cmd("NOSUCH")] {
         assert!(matches!(lock.run::<i64>(&command).await, Err(Error::Redis(_))));
         assert!(server.is_free("k"));
@@ -66,7 +66,7 @@ async fn a_command_in_one_packet_with_its_lock() {
 }
 
 #[tokio::test]
-async fn it_waits_its_turn_or_says_that_it_was_not_granted() {
+async fn it_waits_its_turn_or_reports_that_it_was_not_granted() {
     let server = Server::start();
     let client = client_of(server.port());
     let guard = client.mutex("k").acquire().await.unwrap();
@@ -77,7 +77,7 @@ async fn it_waits_its_turn_or_says_that_it_was_not_granted() {
         Err(Error::NotGranted { holder, .. }) => assert_eq!(holder.unwrap().as_bytes(), guard.token()),
         other => panic!("{other:?}"),
     }
-    // A wait of several slices is one wait.
+    // A wait of several requests is one wait.
     let slow = client.clone().reply_timeout(Duration::from_millis(400)).mutex("k");
     let running = tokio::spawn(async move { slow.run::<i64>(&incr()).await });
     eventually("a waiter", || server.waiters("k").len() == 1).await;
@@ -90,7 +90,7 @@ async fn it_waits_its_turn_or_says_that_it_was_not_granted() {
 }
 
 #[tokio::test]
-async fn it_is_told_that_the_lock_was_lost() {
+async fn it_reports_that_the_lock_was_lost() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let client = client_of(proxy.port);
@@ -112,7 +112,7 @@ async fn no_command_is_sent_twice() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let mut number = 0;
-    // Before any reply, and inside that of the acquire.
+    // Before any reply, and within that of the acquire.
     for after in [0, 3] {
         for waits in [true, false] {
             for lock in families(&client_of(proxy.port)) {
@@ -138,7 +138,7 @@ async fn a_packet_that_arrives_in_part_leaves_nothing() {
         let running = tokio::spawn(async move { lock.run::<i64>(&incr()).await });
         eventually("the grant", || server.holders("k").len() == 1).await;
         if is_session {
-            // The server alone releases it: no client can.
+            // Only the server can release it; no client can.
             assert_eq!(server.client().run("ACL SETUSER default -lock.release"), Reply::ok());
         }
         proxy.disconnect();
@@ -149,7 +149,7 @@ async fn a_packet_that_arrives_in_part_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_release_that_does_not_arrive_is_made_up_for() {
+async fn a_release_that_does_not_arrive_is_repeated() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     proxy.split_request("LOCK.RELEASE");
@@ -158,7 +158,7 @@ async fn a_release_that_does_not_arrive_is_made_up_for() {
     eventually("the command", || count(&server) == 1).await;
     assert_eq!(server.holders("k").len(), 1);
     proxy.disconnect();
-    // The replies of a packet come together.
+    // The replies of a packet arrive together.
     assert!(matches!(running.await.unwrap(), Err(Error::Redis(_))));
     eventually("the end of the hold", || server.is_free("k")).await;
     assert_eq!(count(&server), 1);
@@ -193,7 +193,7 @@ async fn a_connection_that_ends_while_it_waits_ends_it() {
 }
 
 #[tokio::test]
-async fn a_dropped_one_leaves_nothing() {
+async fn a_dropped_run_leaves_nothing() {
     let server = Server::start();
     let client = client_of(server.port());
     let guard = client.mutex("k").acquire().await.unwrap();
@@ -201,7 +201,7 @@ async fn a_dropped_one_leaves_nothing() {
     let running = tokio::spawn(async move { lock.run::<i64>(&incr()).await });
     eventually("a waiter", || server.waiters("k").len() == 1).await;
     running.abort();
-    // Behind the cancel; the first packet, which was not granted, has sent one.
+    // After the cancel; the first packet, which was not granted, has sent one.
     eventually("the withdrawal", || server.calls("lock.release") == 2).await;
     assert!(server.calls("lock.cancel") == 1 && server.waiters("k").is_empty());
     guard.release().await.unwrap();
@@ -209,7 +209,7 @@ async fn a_dropped_one_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn options_that_do_not_fit() {
+async fn options_that_do_not_apply_are_refused() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let client = client_of(proxy.port);
@@ -222,14 +222,14 @@ async fn options_that_do_not_fit() {
         &client.mutex("k").replicas(1, LONG),
         &client.semaphore_slot("s", 3),
         &client.write_lock("rw").as_owner_of(&reader),
-        // It would wait for itself.
+        // It would wait for its own hold.
         &reentrant,
     ] {
         assert!(matches!(lock.run::<i64>(&incr()).await, Err(Error::Usage(_))));
     }
     guard.release().await.unwrap();
     assert_eq!(reentrant.run::<i64>(&incr()).await.unwrap(), 1);
-    // Without a deadline a process that dies would leave it for ever.
+    // Without a deadline a process that dies would leave the lock held for ever.
     proxy.packets();
     assert!(client.mutex("k").lease(None).run::<i64>(cmd("PTTL").arg("k")).await.unwrap() > 29_000);
     assert!(!proxy.packets()[0].contains("PERSIST"));
@@ -237,7 +237,7 @@ async fn options_that_do_not_fit() {
 }
 
 #[tokio::test]
-async fn beside_old_clients_it_polls() {
+async fn next_to_old_clients_it_polls() {
     let server = Server::start();
     assert_eq!(server.client().run("SET k old"), Reply::ok());
     let lock = client_of(server.port()).mutex("k").mixed(Duration::from_millis(20));
@@ -274,7 +274,7 @@ async fn it_is_observed() {
 }
 
 #[tokio::test]
-async fn what_is_refused_behind_the_grant_is_repeated() {
+async fn what_is_refused_after_the_grant_is_repeated() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     proxy.split_request("LOCK.EXEC");
@@ -320,7 +320,7 @@ async fn it_follows_a_slot_that_moves() {
 }
 
 #[tokio::test]
-async fn it_is_not_run_while_its_slot_moves_and_a_key_of_it_does_not_exist_and_says_so() {
+async fn it_does_not_run_while_its_slot_moves_and_one_of_its_keys_does_not_exist() {
     let cluster = Cluster::start();
     let client = cluster.client();
     let (slot, source, target) = cluster.of_key("k");
@@ -353,7 +353,7 @@ async fn it_is_not_run_while_its_slot_moves_and_a_key_of_it_does_not_exist_and_s
     eventually("some tries", || tries() > asked + 10).await;
     assert!(running.try_join_next().is_none());
     assert_eq!(source.calls("incr") + target.calls("incr"), 0);
-    // The locks of now have moved with it.
+    // The locks have moved with it.
     cluster.begin_to_move(slot, source, target);
     cluster.finish_to_move(slot, source, target);
     let mut counts: Vec<i64> = running.join_all().await.into_iter().map(|ran| ran.unwrap()).collect();
@@ -378,7 +378,7 @@ async fn a_command_that_could_not_be_sent_did_not_run() {
     server.client().run("ACL SETUSER default +incr");
     proxy.disconnect();
     drop(proxy);
-    // What is written to a connection that is about to end may have run.
+    // A command that was written to a connection that is about to end may have run.
     assert!(guard.is_held().await.is_err());
     let within = Duration::from_millis(100);
     let ran = [

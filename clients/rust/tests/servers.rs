@@ -8,7 +8,7 @@ use support::{Info, Reply, Server, LIMIT};
 /// A time that never runs out in a test.
 pub const LONG: Duration = Duration::from_secs(120);
 
-/// The allowance for a busy machine, beside the times that the README promises.
+/// The allowance for a busy machine, on top of the times that the README guarantees.
 pub const BUSY: Duration = Duration::from_millis(500);
 
 /// Waits for a state; fails the test when it does not come.
@@ -34,7 +34,7 @@ pub fn client_of(port: u16) -> Client {
     Client::open(("127.0.0.1", port)).expect("an address")
 }
 
-/// How many tasks of this test live: its own, connections, and what keeps locks.
+/// The number of live tasks of this test: its own, connections, and those that keep locks alive.
 pub fn tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
@@ -42,7 +42,7 @@ pub fn tasks() -> usize {
 pub trait Observed {
     fn observed(&self) -> &Server;
 
-    /// The owners that wait, in the order of the queue.
+    /// The waiting owners, in queue order.
     fn waiters(&self, key: &str) -> Vec<String> {
         let waiters = self.observed().client().cmd(&["LOCK.WAITERS", key, "COUNT", "0"]);
         if waiters.is_error() {
@@ -56,7 +56,7 @@ pub trait Observed {
         self.waiters(key) == owners
     }
 
-    /// Releases the lock in a moment in which two requests wait: between two slices a request is passed over.
+    /// Releases the lock while two requests wait: a waiter that is between two requests is skipped.
     fn release_before_two(&self, key: &str, owner: &str) -> bool {
         let script = "return #redis.call('LOCK.WAITERS', KEYS[1], 'COUNT', 0) == 2 \
                       and redis.call('LOCK.RELEASE', KEYS[1], ARGV[1]) or 0";
@@ -72,7 +72,7 @@ pub trait Observed {
         info.get("holders").items().to_vec()
     }
 
-    /// The count of the first holder; 0: no holder.
+    /// The number of holds of the first holder, or 0 without a holder.
     fn holds(&self, key: &str) -> i64 {
         self.holders(key).first().map_or(0, |holder| holder.get("holds").int())
     }

@@ -1,4 +1,4 @@
-//! The program of README.md that ends by SIGTERM: its text is that of `work` here, which runs as a process of its own.
+//! The program of README.md that ends on SIGTERM: its text is that of `work` here, which runs as a process of its own.
 
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -37,7 +37,7 @@ async fn work(url: &str) -> redis_lock_client::Result<()> {
 
 use tokio::signal::unix::{signal, SignalKind};
 
-/// As long as the key `go` is not there.
+/// Lasts until the key `go` exists.
 async fn step(guard: &redis_lock_client::Guard) {
     while !guard.exec::<bool>(redis::cmd("EXISTS").arg("go")).await.unwrap_or(true) {
         tokio::time::sleep(Duration::from_millis(5)).await;

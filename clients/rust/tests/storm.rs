@@ -1,4 +1,4 @@
-//! A thousand futures that are dropped within 1.5 ms, and a soak, for each way to ask for a lock: nothing is left.
+//! A thousand futures that are dropped within 1.5 ms, and a soak test, for each way to acquire a lock: nothing is left.
 
 use std::time::Duration;
 
@@ -26,19 +26,19 @@ fn ways(client: &Client, key: &str) -> Vec<(&'static str, Lock)> {
     ]
 }
 
-/// One of a thousand: dropped after so many microseconds.
+/// One of a thousand futures, dropped after this many microseconds.
 async fn dropped(lock: Lock, number: u32) {
     let after = Duration::from_micros(u64::from(number * 7919 % 1500));
     let asking = async {
         match number % 4 {
             0 => drop(lock.try_acquire().await.unwrap()),
             1 => drop(lock.acquire_within(LONG).await.unwrap()),
-            // Not with a token, nor with slots.
+            // Not with a token or with slots.
             2 => drop(lock.run_within::<i64>(&redis::cmd("INCR").arg("n").to_owned(), LONG).await),
             _ => drop(lock.acquire().await.unwrap()),
         }
     };
-    // A timer of the runtime has whole milliseconds.
+    // The runtime's timers have a resolution of milliseconds.
     let begun = std::time::Instant::now();
     let ends = async {
         while begun.elapsed() < after {
@@ -69,7 +69,7 @@ async fn a_storm_of_dropped_futures_leaves_no_hold_and_no_request() {
     }
 }
 
-/// The resident memory in KiB, where the system tells it.
+/// The resident memory in KiB, if the system reports it.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.trim().trim_end_matches(" kB").parse().ok()
@@ -77,7 +77,7 @@ fn resident() -> Option<u64> {
 
 /// SOAK_PAIRS=100000 for a long one. The memory is that of all tests, so the length of the test is what it bounds here.
 #[tokio::test]
-async fn no_task_and_no_memory_is_kept_of_a_pair() {
+async fn a_pair_leaks_no_task_and_no_memory() {
     let pairs: u32 = std::env::var("SOAK_PAIRS").map_or(Ok(500), |pairs| pairs.parse()).expect("a number");
     let server = Server::start();
     let client = client_of(server.port());

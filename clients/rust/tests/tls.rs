@@ -1,4 +1,4 @@
-//! TLS: a server that takes nothing else, with a certificate of an authority made for the test.
+//! TLS: a server that accepts nothing else, with a certificate of an authority created for the test.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use support::{skip, Server};
 
 use crate::servers::LONG;
 
-/// An authority, and a certificate of it for 127.0.0.1; false where there is no openssl.
+/// Creates an authority and its certificate for 127.0.0.1; false without openssl.
 fn make_certificates(dir: &Path) -> bool {
     let run = |args: &str| {
         let mut openssl = Command::new("openssl");
