@@ -198,7 +198,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
             open.count_on(id, lock_request.owner.as_bytes());
         }
         // A key that its owner lost while the request was detached does not displace it: it did not count on the key.
-        self.manager.waits.backlog.displaced.retain(|(_, lost, _)| *lost != id);
+        self.manager.waits.backlog.forget_displaced(id);
         Ok(Acquired::Queued(id))
     }
 

@@ -27,7 +27,7 @@ pub(super) struct Backlog {
     pub pending_removals: PendingRemovals,
     /// Multi-key requests to be reevaluated, by position, with the queue of a key that their owner has lost. Processed
     /// only when nothing else is left, because the owner may have the key again by then.
-    pub displaced: BTreeSet<(QueuePosition, RequestId, QueueId)>,
+    displaced: BTreeSet<(QueuePosition, RequestId, QueueId)>,
     /// The wait queue that was inspected last in this inspection round.
     pub inspected: Option<QueueId>,
     /// How many queues this drain still serves: as many as were due when it began.
@@ -115,6 +115,22 @@ impl Backlog {
             Kind::Queues => self.next_queue().map(WorkItem::Serve),
             Kind::Rescans => self.next_visited(waits),
         }
+    }
+
+    /// The owner of this multi-key request, which is at this position, has lost the key of the queue.
+    pub fn displace(&mut self, position: QueuePosition, id: RequestId, queue: QueueId) {
+        self.displaced.insert((position, id, queue));
+    }
+
+    /// The request need not be reevaluated.
+    pub fn forget_displaced(&mut self, id: RequestId) {
+        self.displaced.retain(|(_, displaced, _)| *displaced != id);
+    }
+
+    /// Whether a request is to be reevaluated.
+    #[cfg(test)]
+    pub fn has_displaced(&self) -> bool {
+        !self.displaced.is_empty()
     }
 
     /// Removes and returns a request to reevaluate. Called only if no other work is left for this drain. `None` if

@@ -142,7 +142,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
         let write_check = self.write_check_of(queue);
         match write_check {
             WriteCheck::Allowed => {}
-            WriteCheck::Refused => _ = self.engine.manager.waits.backlog.displaced.insert((position, id, queue)),
+            WriteCheck::Refused => self.engine.manager.waits.backlog.displace(position, id, queue),
             WriteCheck::SlotMoved => {}
         }
         let mut holders = self.engine.manager.holders(&mut self.engine.host.keys, self.engine.host.now);
@@ -231,7 +231,7 @@ mod tests {
                     break;
                 }
                 let manager = &fixture.manager;
-                let has_lost = !manager.waits.backlog.displaced.is_empty();
+                let has_lost = manager.waits.backlog.has_displaced();
                 is_work_left = has_lost
                     && (!manager.waits.backlog.pending_removals.is_empty()
                         || !manager.waits.backlog.rescans.is_empty());

@@ -192,8 +192,9 @@ impl Waits {
             self.queues.set_seen(queue, None);
         }
         for id in self.queues.record_holders(queue, under.map(|(lock, _)| lock)) {
-            let position = self.queues.request(id).map(|queued| queued.position.clone());
-            self.backlog.displaced.extend(position.map(|position| (position, id, queue)));
+            if let Some(queued) = self.queues.request(id) {
+                self.backlog.displace(queued.position.clone(), id, queue);
+            }
         }
         if let Some(end) = under.and_then(|(lock, until)| lock.first_deadline(until).timestamp()) {
             self.queues.watch_lease(queue, end.plus_ms(1));
