@@ -328,23 +328,6 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         Ok(grant)
     }
 
-    /// Ends upgrades whose owners no longer read. From then on they wait by arrival, not at the head.
-    pub(super) fn end_upgrades(&mut self) {
-        let queues = &self.manager.waits.queues;
-        let Some(waiting) = self.queue.and_then(|queue| queues.get(queue)) else { return };
-        if waiting.head().is_none_or(|(first, _)| first.rank == Rank::Normal) {
-            return;
-        }
-        let upgrades = waiting.present().take_while(|(position, _)| position.rank == Rank::Upgrade);
-        let has_ended = |id: &RequestId| {
-            let Some(queued) = queues.request(*id) else { return false };
-            let lock = self.entry.content().lock();
-            !lock.is_some_and(|lock| lock.is_upgrade(queued.owner.as_bytes(), &queued.claim))
-        };
-        let ended: Vec<_> = upgrades.map(|(_, id)| id).filter(has_ended).collect();
-        ended.into_iter().for_each(|id| self.manager.waits.queues.end_upgrade(id));
-    }
-
     fn limit_of_queue(&self) -> Option<u32> {
         self.queue.and_then(|id| self.manager.queues().get(id)).and_then(|queue| queue.limit)
     }

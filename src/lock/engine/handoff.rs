@@ -98,17 +98,6 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
 }
 
 impl<E: Entry, C> OpenKey<'_, E, C> {
-    /// An owner has become a holder of the key, so its other requests for the key are served before the head.
-    pub(super) fn list_reentering(&mut self, queue: QueueId, owner: OwnerId) {
-        // The owner may have become the writer. Its other upgrades are then listed by arrival.
-        self.end_upgrades();
-        let queues = &mut self.manager.waits.queues;
-        let Some(name) = queues.of_owner(Some(owner)).name().cloned() else { return };
-        let under = self.entry.lock_and_until();
-        let hold = under.and_then(|(lock, until)| Some(lock.hold(name.as_bytes(), until)?.share()));
-        queues.list_reentering(queue, owner, || hold.unwrap_or_default());
-    }
-
     fn has_reentering(&self, queue: QueueId) -> bool {
         self.manager.queues().get(queue).is_some_and(WaitQueue::has_reentering)
     }

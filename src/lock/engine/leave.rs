@@ -30,7 +30,8 @@ pub enum Cancelled {
 impl LockManager {
     /// The client of a queued request has stopped waiting.
     pub fn leave(&mut self, now: &Now, id: RequestId, mode: Leave) {
-        self.observer.statistics.wait_timeouts += self.waits.leave(now, id, mode, &self.limits);
+        let ended = self.waits.leave(now, id, mode, &self.limits);
+        self.observer.statistics.count_ended_positions(ended);
     }
 
     /// The connection of these requests has ended.

@@ -249,6 +249,11 @@ impl Statistics {
         }
     }
 
+    /// Reserved positions beyond the maximum have ended, so their waits count as timed out.
+    pub(super) fn count_ended_positions(&mut self, ended: u64) {
+        self.wait_timeouts += ended;
+    }
+
     /// A hold has ended, or a part of it was released.
     pub(super) fn count_end(&mut self, by: EndedBy) {
         match by {

@@ -3,7 +3,8 @@
 use super::lock_manager::LockManager;
 use crate::host::{Content, Effect, Entry};
 use crate::key::{KeyRef, RequestId};
-use crate::queue::request::QueueId;
+use crate::queue::position::Rank;
+use crate::queue::request::{OwnerId, QueueId};
 use crate::value::claim::{InvalidClaim, LockRequest, LockType};
 use crate::value::lock::Lock;
 use crate::value::outcome::KeyError;
@@ -53,6 +54,34 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             let under = self.entry.lock_and_until();
             waits.record_lock(queue, under.map(|(lock, until)| (&*lock, until)));
         }
+    }
+
+    /// Ends upgrades whose owners no longer read. From then on they wait by arrival, not at the head.
+    pub fn end_upgrades(&mut self) {
+        let queues = &self.manager.waits.queues;
+        let Some(waiting) = self.queue.and_then(|queue| queues.get(queue)) else { return };
+        if waiting.head().is_none_or(|(first, _)| first.rank == Rank::Normal) {
+            return;
+        }
+        let upgrades = waiting.present().take_while(|(position, _)| position.rank == Rank::Upgrade);
+        let has_ended = |id: &RequestId| {
+            let Some(queued) = queues.request(*id) else { return false };
+            let lock = self.entry.content().lock();
+            !lock.is_some_and(|lock| lock.is_upgrade(queued.owner.as_bytes(), &queued.claim))
+        };
+        let ended: Vec<_> = upgrades.map(|(_, id)| id).filter(has_ended).collect();
+        ended.into_iter().for_each(|id| self.manager.waits.queues.end_upgrade(id));
+    }
+
+    /// An owner has become a holder of the key, so its other requests for the key are served before the head.
+    pub fn list_reentering(&mut self, queue: QueueId, owner: OwnerId) {
+        // The owner may have become the writer. Its other upgrades are then listed by arrival.
+        self.end_upgrades();
+        let queues = &mut self.manager.waits.queues;
+        let Some(name) = queues.of_owner(Some(owner)).name().cloned() else { return };
+        let under = self.entry.lock_and_until();
+        let hold = under.and_then(|(lock, until)| Some(lock.hold(name.as_bytes(), until)?.share()));
+        queues.list_reentering(queue, owner, || hold.unwrap_or_default());
     }
 
     /// Stores a change, with the key's new deadline: that of the last of several holders.

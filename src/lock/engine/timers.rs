@@ -67,8 +67,7 @@ impl LockManager {
     #[inline]
     pub fn take_sooner(&mut self) -> bool {
         // No short-circuit, because every flag must be cleared.
-        let WaitQueues { ends, lease_ends, .. } = &mut self.waits.queues;
-        ends.take_sooner() | lease_ends.take_sooner() | self.bindings.take_sooner() | self.grace.take_changed()
+        self.waits.queues.take_sooner() | self.bindings.take_sooner() | self.grace.take_changed()
     }
 
     /// When [`Engine::tick`] has something to do.
@@ -97,7 +96,7 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
         // Alternate, so that neither kind starves the other.
         loop {
             let renewal = self.manager.bindings.take_renewal(now.instant());
-            let ended = self.manager.waits.queues.ends.pop_due(now.instant());
+            let ended = self.manager.waits.queues.take_end(now.instant());
             if renewal.is_none() && ended.is_none() {
                 break;
             }

@@ -126,12 +126,6 @@ impl QueueTable {
             self.queues.insert(id, queue);
             return (id, true);
         };
-        let queue = self.queues.get_mut(&id).expect("by_key names queues that exist");
-        // Only reserved positions are left, so the new request decides the lock type.
-        if queue.waiters() == 0 && queue.lock_type != lock_type {
-            queue.lock_type = lock_type;
-            queue.limit = None;
-        }
         (id, false)
     }
 

@@ -219,7 +219,7 @@ impl WaitQueues {
         for queue in &queues {
             let queue = self.table.get_mut(*queue).expect("queue_for found or made it");
             queue.multi_key += usize::from(queues.len() > 1);
-            queue.requests_mut(coalesces).present.insert(position.clone(), id);
+            queue.requests_mut(coalesces).insert(position.clone(), id);
             queue.limit = request.claim.limit().or(queue.limit);
         }
         self.multi_key += usize::from(queues.len() > 1);
@@ -323,9 +323,7 @@ impl WaitQueues {
         self.multi_key -= usize::from(request.has_multiple_keys());
         for queue in &request.queues {
             if let Some(queue) = self.table.get_mut(*queue) {
-                let of_request = queue.requests_mut(request.coalesces);
-                of_request.present.remove(&request.position);
-                of_request.detached.insert(sequence);
+                queue.requests_mut(request.coalesces).reserve(&request.position, sequence);
                 queue.multi_key -= usize::from(request.has_multiple_keys());
                 queue.counted_on.remove(&id);
                 queue.with_other_waits -= usize::from(request.may_have_other_waits);
@@ -347,9 +345,9 @@ impl WaitQueues {
         let before = std::mem::replace(&mut request.position, position);
         for queue in &request.queues {
             if let Some(queue) = self.table.get_mut(*queue) {
-                let present = &mut queue.requests_mut(request.coalesces).present;
-                present.remove(&before);
-                present.insert(request.position.clone(), id);
+                let requests = queue.requests_mut(request.coalesces);
+                requests.remove(&before, None);
+                requests.insert(request.position.clone(), id);
             }
         }
     }
@@ -473,6 +471,18 @@ impl WaitQueues {
         queue.into_iter().for_each(|queue| self.lease_ends.set(id, queue.lease_end.replace(end), end));
     }
 
+    /// A request whose wait has timed out or whose reserved position has ended by now.
+    pub fn take_end(&mut self, now: Instant) -> Option<RequestId> {
+        self.ends.pop_due(now)
+    }
+
+    /// Whether a timer was set that fires earlier than all others did at the last call.
+    #[inline]
+    pub fn take_sooner(&mut self) -> bool {
+        // No short-circuit, because both flags must be cleared.
+        self.ends.take_sooner() | self.lease_ends.take_sooner()
+    }
+
     /// A queue that must be served because a lease may have expired by now.
     pub fn take_lease_end(&mut self, now: Timestamp) -> Option<QueueId> {
         let id = self.lease_ends.pop_due(now)?;
@@ -507,6 +517,13 @@ impl WaitQueues {
         let (id, is_new) = self.table.open(key, lock_type, new_id);
         if is_new {
             self.holdings.add();
+            return id;
+        }
+        let queue = self.table.get_mut(id).expect("the table has opened it");
+        // Only reserved positions are left, so the new request decides the lock type.
+        if queue.waiters() == 0 && queue.lock_type != lock_type {
+            queue.lock_type = lock_type;
+            queue.limit = None;
         }
         id
     }

@@ -85,6 +85,16 @@ impl OrderedRequests {
         self.present.is_empty() && self.detached.is_empty()
     }
 
+    pub fn insert(&mut self, position: QueuePosition, id: RequestId) {
+        self.present.insert(position, id);
+    }
+
+    /// The position of a waiter is reserved from now on.
+    pub fn reserve(&mut self, position: &QueuePosition, sequence: u64) {
+        self.present.remove(position);
+        self.detached.insert(sequence);
+    }
+
     pub fn remove(&mut self, position: &QueuePosition, sequence: Option<u64>) {
         match sequence {
             Some(sequence) => _ = self.detached.remove(&sequence),
