@@ -179,6 +179,7 @@ lint: ## formatting, clippy, rustdoc, pictures, figures; gofmt, go vet, staticch
 		! grep -nE $(BASH_4) $$(git grep -lE '^#!.*bash' -- ':!*.md') scripts/common.sh
 	scripts/pictures --check
 	scripts/result --check
+	scripts/shape --check
 	cargo clippy $(QUICK) --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc $(QUICK) --workspace --no-deps --document-private-items
 	clients/go/lint || [ $$? = 77 -a "$(NOTHING_SKIPPED)" != yes ]

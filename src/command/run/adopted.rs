@@ -466,16 +466,16 @@ fn decide_multiple<K: Keys, C: Park>(
     pairs: &[(&[u8], OwnerRef<'_>)],
     condition: Condition<'_>,
 ) -> Result<Set, ErrorReply> {
-    let (mut is_any_held, mut is_of_other_family) = (false, false);
+    let (mut is_any_held, mut is_of_other_type) = (false, false);
     for (name, _) in pairs {
         match manager.with_host(rules).exclusive_holder(KeyRef { db, name }, LockType::Mutex) {
             Ok(holder) => is_any_held |= holder.is_some(),
             Err(KeyError::WrongType) => return Ok(Set::Original),
-            Err(KeyError::Invalid(InvalidClaim::WrongLockType(_))) => is_of_other_family = true,
+            Err(KeyError::Invalid(InvalidClaim::WrongLockType(_))) => is_of_other_type = true,
             Err(error) => return Err(error.into()),
         }
     }
-    if is_of_other_family {
+    if is_of_other_type {
         return Ok(Set::OtherLockType);
     }
     if is_any_held && condition == Condition::Free {
