@@ -22,8 +22,8 @@ import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 /**
- * This lock beside Redisson's, on one server, in one run. Prints a section of Markdown. Counted at
- * the server: its CPU time, and the commands, those inside of scripts included.
+ * Compares this lock with Redisson's on one server in one run. Prints a section of Markdown.
+ * Counted at the server: its CPU time and the commands, including those within scripts.
  */
 public final class Bench {
   private static final int THREADS = 48;
@@ -53,7 +53,7 @@ public final class Bench {
       e.printStackTrace();
       status = 1;
     }
-    // Threads that still wait for a lock would keep the process.
+    // Threads that still wait for a lock would keep the process alive.
     System.exit(status);
   }
 

@@ -20,7 +20,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** Futures and stages: what depends on them may block, and stops nobody else. */
+/** Futures and stages: dependent code may block and stops nothing else. */
 @Timeout(60)
 final class AsyncTest {
   private static final Duration LONG = Duration.ofSeconds(30);
@@ -51,10 +51,10 @@ final class AsyncTest {
 
   @ParameterizedTest
   @EnumSource
-  void whatDependsOnAnAcquireMayBlock(Driven driven) throws Exception {
+  void dependentsOfAnAcquireMayBlock(Driven driven) throws Exception {
     RedisLocks locks = driven.locks(made, server.port);
     CountDownLatch blocked = new CountDownLatch(1);
-    // Granted at once, granted after a wait, and not granted.
+    // Granted immediately, granted after a wait, and not granted.
     Hold held = locks.mutex("held").acquire();
     CompletableFuture<Boolean> granted =
         dependent(() -> locks.mutex("free").acquireAsync(LONG).thenApply(hold -> goesOn(blocked)));
@@ -80,7 +80,7 @@ final class AsyncTest {
     assertTrue(refused.get(10, TimeUnit.SECONDS));
   }
 
-  /** In a thread of its own: what is added to a future that is already complete runs at once. */
+  /** In a thread of its own: code added to a completed future runs immediately. */
   private static CompletableFuture<Boolean> dependent(Supplier<CompletableFuture<Boolean>> asks) {
     CompletableFuture<Boolean> result = new CompletableFuture<>();
     Thread thread =
@@ -110,7 +110,7 @@ final class AsyncTest {
 
   @ParameterizedTest
   @EnumSource
-  void whatDependsOnAnAcquireMayUseLocks(Driven driven) throws Exception {
+  void dependentsOfAnAcquireMayUseLocks(Driven driven) throws Exception {
     RedisLocks locks = driven.locks(made, server.port);
     CompletableFuture<Void> used =
         locks
@@ -133,7 +133,7 @@ final class AsyncTest {
 
   @ParameterizedTest
   @EnumSource
-  void whatDependsOnALossMayBlock(Driven driven) throws Exception {
+  void dependentsOfALossMayBlock(Driven driven) throws Exception {
     RedisLocks locks = driven.locks(made, server.port);
     Hold lost = locks.mutex("k").session().lease(Duration.ofSeconds(2)).acquire();
     CountDownLatch blocked = new CountDownLatch(1);
@@ -141,7 +141,7 @@ final class AsyncTest {
         lost.lost().thenApply(loss -> goesOn(blocked)).toCompletableFuture();
     server.ask("LOCK.BREAK", "k");
     Server.until(lost::isLost);
-    // Renewals go on, and other losses are told.
+    // Renewals continue, and other losses are reported.
     Hold renewed = locks.mutex("r").lease(Duration.ofSeconds(1)).autoRenew().acquire();
     Hold leased = locks.mutex("l").lease(Duration.ofSeconds(2)).acquire();
     leased.lost().toCompletableFuture().get(10, TimeUnit.SECONDS);
@@ -153,16 +153,16 @@ final class AsyncTest {
 
   @ParameterizedTest
   @EnumSource
-  void aReleaseBesideItsCaller(Driven driven) throws Exception {
+  void aReleaseInTheBackground(Driven driven) throws Exception {
     RedisLocks locks = driven.locks(made, server.port);
     locks.mutex("k").acquireAsync(LONG).thenCompose(Hold::releaseAsync).get(10, TimeUnit.SECONDS);
     assertFalse(server.exists("k"));
-    // Of each family, with a session, and with time that is left of its interval.
+    // Of each lock type, with a session, and with an interval that has not ended.
     locks.semaphore("s", 2).permits(2).acquire().releaseAsync().get(10, TimeUnit.SECONDS);
     locks.reentrant("r").session().acquire().releaseAsync().get(10, TimeUnit.SECONDS);
     locks.mutex("i").autoRenew().atLeast(LONG).acquire().releaseAsync().get(10, TimeUnit.SECONDS);
     assertEquals(1, server.number("DBSIZE"));
-    // A second release does nothing, and a loss is told.
+    // A second release does nothing, and a loss is reported.
     Hold lost = locks.mutex("k").acquire();
     server.ask("LOCK.BREAK", "k");
     ExecutionException error =
@@ -175,7 +175,7 @@ final class AsyncTest {
 
   @ParameterizedTest
   @EnumSource
-  void aReleaseBesideItsCallerDoesNotKeepIt(Driven driven) throws Exception {
+  void aReleaseInTheBackgroundDoesNotDelayItsCaller(Driven driven) throws Exception {
     try (Proxy proxy = new Proxy(server.port)) {
       RedisLocks locks = driven.locks(made, proxy.port);
       Hold plain = locks.mutex("k").acquire();

@@ -35,12 +35,13 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /**
- * What keeps a client from its lock: what no retry heals ends an acquire, and the rest is named.
+ * What prevents a client from acquiring: a permanent cause ends an acquire, and the others are
+ * named.
  */
 @Timeout(120)
 final class CauseTest {
   private static final Duration BRIEF = Duration.ofMillis(1500);
-  // Of java.util.logging: a logger that nothing refers to loses its handlers.
+  // java.util.logging: an unreferenced logger loses its handlers.
   private static final Logger LOGGER = Logger.getLogger("redislock");
 
   private final List<String> warnings = new CopyOnWriteArrayList<>();
@@ -79,7 +80,7 @@ final class CauseTest {
     Object ask(Mutex lock) throws Exception;
   }
 
-  /** All ways to ask for a lock, without an end. */
+  /** All ways to acquire a lock, without a time limit. */
   private static final Map<String, Ask> ASKS =
       Map.of(
           "acquire", Mutex::acquire,
@@ -104,7 +105,7 @@ final class CauseTest {
     return lock;
   }
 
-  /** Each of them fails at once. */
+  /** Each of them fails immediately. */
   private void refuses(RedisLocks locks, String key, String words) throws Exception {
     for (Map.Entry<String, Ask> each : ASKS.entrySet()) {
       Future<?> asking = threads.submit(() -> each.getValue().ask(locks.mutex(key)));
@@ -125,7 +126,7 @@ final class CauseTest {
 
   @ParameterizedTest
   @EnumSource
-  void aWrongPasswordEndsAnAcquireAtOnce(Driven driven) throws Exception {
+  void aWrongPasswordEndsAnAcquireImmediately(Driven driven) throws Exception {
     try (Server server = new Server()) {
       server.ask("CONFIG", "SET", "requirepass", "right");
       refuses(driven.locks(made, server.port, user("default", "wrong")), "k", "WRONGPASS");
@@ -135,7 +136,7 @@ final class CauseTest {
 
   @ParameterizedTest
   @EnumSource
-  void aRightThatIsMissingEndsAnAcquireAtOnce(Driven driven) throws Exception {
+  void aMissingPermissionEndsAnAcquireImmediately(Driven driven) throws Exception {
     try (Server server = new Server()) {
       server.ask("ACL", "SETUSER", "reader", "on", ">word", "~*", "&*", "+@all", "-lock.acquire");
       refuses(driven.locks(made, server.port, user("reader", "word")), "k", "NOPERM");
@@ -144,9 +145,9 @@ final class CauseTest {
     }
   }
 
-  /** Over Lettuce a wait needs the right to subscribe. */
+  /** With Lettuce a wait needs the permission to subscribe. */
   @Test
-  void aWaitWithoutTheRightToSubscribeEndsAtOnce() throws Exception {
+  void aWaitWithoutThePermissionToSubscribeEndsImmediately() throws Exception {
     try (Server server = new Server()) {
       Driven.LETTUCE.locks(made, server.port).mutex("k").acquire();
       for (String[] rights :
@@ -166,7 +167,7 @@ final class CauseTest {
   }
 
   @Test
-  void aClusterWhoseNodesMayNotBeAskedForEndsAnAcquireAtOnce() throws Exception {
+  void aClusterThatRefusesToListItsNodesEndsAnAcquireImmediately() throws Exception {
     try (Server node = new Server("cluster-enabled yes")) {
       node.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16383);
       Server.until(() -> node.ask("CLUSTER", "INFO").toString().contains("cluster_state:ok"));
@@ -188,7 +189,7 @@ final class CauseTest {
 
   @ParameterizedTest
   @EnumSource
-  void aClientOfOneServerOnANodeOfAClusterIsRefusedAtOnce(Driven driven) throws Exception {
+  void aSingleServerClientOnANodeOfAClusterIsRefusedImmediately(Driven driven) throws Exception {
     try (Server node = new Server("cluster-enabled yes");
         Server other = new Server("cluster-enabled yes")) {
       node.ask("CLUSTER", "MEET", "127.0.0.1", other.port);
@@ -198,9 +199,9 @@ final class CauseTest {
     }
   }
 
-  /** Jedis asks the sentinels when its client is made, which fails then. */
+  /** Jedis queries the Sentinels when its client is created, which then fails. */
   @Test
-  void aSentinelThatRefusesThePasswordEndsAnAcquireAtOnce() throws Exception {
+  void aSentinelThatRefusesThePasswordEndsAnAcquireImmediately() throws Exception {
     try (Server primary = new Server();
         Topology.Sentinel sentinel = new Topology.Sentinel(primary.port, "requirepass right")) {
       Server.until(
@@ -215,7 +216,7 @@ final class CauseTest {
     }
   }
 
-  /** All causes of an error, and what they suppress. */
+  /** All causes of an error, and their suppressed exceptions. */
   private static String chain(Throwable error) {
     StringBuilder chain = new StringBuilder();
     for (Throwable each = error; each != null; each = each.getCause()) {
@@ -286,7 +287,7 @@ final class CauseTest {
                   .getCause();
           assertTrue(cause.matcher(chain(error)).find(), () -> name + ": " + chain(error));
           List<String> mine = warnings.stream().filter(each -> each.contains(name)).toList();
-          // A search for the name that takes long is the only attempt: nothing is repeated.
+          // A slow lookup of the host name is the only attempt: nothing is repeated.
           assertTrue(mine.size() == 1 || place.equals("unknown") && mine.isEmpty(), mine::toString);
           assertTrue(mine.stream().allMatch(each -> cause.matcher(each).find()), mine::toString);
         }
@@ -310,13 +311,13 @@ final class CauseTest {
       for (CompletableFuture<?> each : asking) {
         assertThrows(ExecutionException.class, () -> each.get(30, TimeUnit.SECONDS));
       }
-      // Other classes log beside this one.
+      // Other classes log at the same time.
       List<String> mine = warnings.stream().filter(each -> each.contains("\"refused ")).toList();
       assertTrue(mine.stream().allMatch(each -> each.contains("READONLY")), mine::toString);
     }
   }
 
-  /** The lock is held, and the messages about it cannot be had. */
+  /** The lock is held, and its messages cannot be received. */
   @Test
   void aWaitThatCannotSubscribeNamesItsCause() throws Exception {
     try (Server server = new Server();

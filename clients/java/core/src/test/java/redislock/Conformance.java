@@ -155,7 +155,7 @@ abstract class Conformance extends Cases {
   }
 
   @Test
-  void acquireOverAConnectionThatTakesLongIsNotLost() throws Exception {
+  void acquireOverASlowConnectionIsNotLost() throws Exception {
     try (Proxy proxy = new Proxy(server.port)) {
       proxy.connectAfter(1500);
       for (boolean waits : new boolean[] {false, true}) {
@@ -170,7 +170,7 @@ abstract class Conformance extends Cases {
   }
 
   @Test
-  void acquireWithoutWaitingEndsWhereNothingAnswers() throws Exception {
+  void acquireWithoutWaitingEndsIfNothingAnswers() throws Exception {
     try (Proxy proxy = new Proxy(server.port)) {
       RedisLocks locks = driven.locks(made, proxy.port);
       locks.mutex("k").acquire().close();
@@ -198,7 +198,7 @@ abstract class Conformance extends Cases {
                       NotAcquiredException.class, () -> locks.mutex("k").acquire(ms(200))));
       assertTrue(ms >= 200 && ms < 2200, ms + " ms");
     }
-    // A lease that ends is succeeded too.
+    // The end of a lease grants the waiter too.
     locks.mutex("k").acquire();
     Future<Hold> last = beside(() -> locks.mutex("k").acquire());
     server.untilWaiting("k", 1);
@@ -207,7 +207,7 @@ abstract class Conformance extends Cases {
   }
 
   @Test
-  void waitGoesOnAfterASlice() throws Exception {
+  void waitContinuesWithItsNextRequest() throws Exception {
     Hold holder = locks.mutex("k").acquire();
     Future<Hold> waiting = beside(() -> locks.mutex("k").acquire(ms(20_000)));
     Server.until(() -> server.calls("lock.acquire") >= (driven == Driven.LETTUCE ? 4 : 3));
@@ -436,7 +436,7 @@ abstract class Conformance extends Cases {
       assertTrue(ms < 2000, ms + " ms");
       proxy.silent(false);
       Server.until(() -> !server.exists("k"));
-      // What was held before stays.
+      // An earlier hold is kept.
       Hold outer = locks.reentrant("r").acquire();
       proxy.hold("RLOCK.ACQUIRE");
       CompletableFuture<Hold> inner = locks.reentrant("r").within(outer).acquireAsync(LONG);
@@ -444,7 +444,7 @@ abstract class Conformance extends Cases {
       inner.cancel(true);
       proxy.hold(null);
       if (driven == Driven.LETTUCE) {
-        proxy.closeAll(); // The shared connection is one that the proxy holds back for ever.
+        proxy.closeAll(); // The proxy holds back the shared connection for ever.
       }
       Server.until(() -> holds("r") == 1);
       outer.release();
@@ -524,7 +524,7 @@ abstract class Conformance extends Cases {
   }
 
   @Test
-  void aLossThatWasKnownIsToldWhateverTheServerStillHas() throws Exception {
+  void aKnownLossIsReportedWhateverTheServerStillHolds() throws Exception {
     for (Mutex each : List.of(locks.mutex("k"), locks.mutex("k").atLeast(ms(500)))) {
       Hold hold = each.lease(ms(400)).acquire();
       server.ask("PEXPIRE", "k", 60_000);
@@ -535,7 +535,7 @@ abstract class Conformance extends Cases {
   }
 
   @Test
-  void readThatIsLostWhileWriteWaitsIsToldByTheGrant() throws Exception {
+  void readThatIsLostWhileWriteWaitsIsReportedAtTheGrant() throws Exception {
     ReadWriteLocks both = locks.readWrite("w");
     Hold reader = both.read().acquire();
     Hold other = both.read().acquire();
@@ -661,7 +661,7 @@ abstract class Conformance extends Cases {
           error.getMessage());
     }
     assertEquals("else", server.ask("GET", "k"));
-    // An old client and a new one keep each other out.
+    // An old client and a new one exclude each other.
     Mutex mixed = locks.mutex("k").mixed(ms(20));
     assertTrue(mixed.tryAcquire(ms(100)).isEmpty());
     Future<Hold> waiting = beside(() -> mixed.acquire());
@@ -939,7 +939,7 @@ abstract class Conformance extends Cases {
   @Test
   void onceMakerDies() throws Exception {
     Shared shared = new Shared();
-    // What a process that was killed leaves behind.
+    // What a killed process leaves behind.
     server.ask("LOCK.ACQUIRE", "fill", "dead", "PX", 500);
     assertEquals(locks.mutex("fill").once(shared::read, shared::make, LONG), shared.read());
     assertEquals(1, shared.made.get());
@@ -1015,7 +1015,7 @@ abstract class Conformance extends Cases {
     }
   }
 
-  /** Kept for a second, and not for the lease of 30 s. A machine under load adds some. */
+  /** Delayed by a second, and not by the lease of 30 s. A busy machine adds some time. */
   private static void assertKeptBriefly(AtomicLong thrownAt) {
     long ms = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - thrownAt.get());
     assertTrue(ms < 5000, ms + " ms");
@@ -1043,7 +1043,7 @@ abstract class Conformance extends Cases {
       }
       assertTrue(clients.size() >= 2, clients.toString());
       for (String each : clients) {
-        // A subscription knows no databases.
+        // A subscription is not bound to a database.
         assertTrue(each.contains(" db=5 "), each);
       }
       plain.release();
@@ -1173,9 +1173,9 @@ abstract class Conformance extends Cases {
     assertNotEquals(Duration.ZERO, events.get(4).duration());
   }
 
-  /** A release that the server refuses: the caller may try again, so nothing is told. */
+  /** A release that the server refuses: the caller may repeat it, so no event is reported. */
   @Test
-  void aReleaseThatIsNotConfirmedIsNotTold() throws Exception {
+  void anUnconfirmedReleaseIsNotReported() throws Exception {
     server.ask("ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all");
     Driven.Options options = new Driven.Options();
     options.user = "u";
@@ -1205,7 +1205,7 @@ abstract class Conformance extends Cases {
     server.ask("ACL", "DELUSER", "u");
   }
 
-  /** Granted and released are told by two threads. */
+  /** Granted and released are reported by two threads. */
   private static List<LockEvent.Type> sorted(List<LockEvent> events) {
     List<LockEvent.Type> types = new ArrayList<>(events.stream().map(LockEvent::type).toList());
     if (types.get(3) == LockEvent.Type.GRANTED) {

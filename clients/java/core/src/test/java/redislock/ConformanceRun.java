@@ -63,7 +63,7 @@ abstract class ConformanceRun extends Cases {
         locks.mutex("k").session());
   }
 
-  /** What is held was given back: only the counter is there. */
+  /** Everything was released: only the counter exists. */
   private void untilFree() {
     Server.until(() -> server.ask("KEYS", "*").equals(List.of("n")));
   }
@@ -81,7 +81,7 @@ abstract class ConformanceRun extends Cases {
         assertTrue(packet.contains(word), packet);
       }
       assertEquals(each.settings.session, packet.contains("SESSION"), packet);
-      // Over a shared connection it would keep others back.
+      // Over a shared connection it would delay others.
       assertEquals(driven == Driven.JEDIS || each.settings.session, packet.contains("BLOCK"));
       assertEquals(List.of("n"), server.ask("KEYS", "*"));
     }
@@ -92,7 +92,7 @@ abstract class ConformanceRun extends Cases {
         Words.bytes("1"),
         (byte[]) mutex.run(Duration.ZERO, Words.bytes("HGET"), Words.bytes("h"), Words.bytes("f")));
     assertNull(mutex.run("GET", "none"));
-    // The command's own error, its own WRONGTYPE too.
+    // The command's own error, including its own WRONGTYPE.
     RuntimeException error = assertThrows(RuntimeException.class, () -> mutex.run("INCR", "h"));
     assertTrue(error.getMessage().startsWith("WRONGTYPE"), error.getMessage());
     assertFalse(error instanceof LockException);
@@ -103,7 +103,7 @@ abstract class ConformanceRun extends Cases {
   }
 
   @Test
-  void itWaitsInTheQueueOrSaysThatItWasNotGranted() throws Exception {
+  void itWaitsInTheQueueOrReportsNotGranted() throws Exception {
     for (Mutex mutex : List.of(proxied.mutex("k"), proxied.mutex("k").session())) {
       server.ask("DEL", "n");
       Hold hold = locks.mutex("k").acquire();
@@ -121,7 +121,7 @@ abstract class ConformanceRun extends Cases {
       hold.release();
       assertEquals(1L, of(running));
       assertFalse(server.exists("k"));
-      // The packet is there already; over a shared connection its rest follows the grant.
+      // The packet has arrived already; over a shared connection its rest follows the grant.
       boolean isRestSent = driven == Driven.LETTUCE && !mutex.settings.session;
       assertEquals(isRestSent ? 1 : 0, proxy.packets().size());
       if (isRestSent) {
@@ -132,7 +132,7 @@ abstract class ConformanceRun extends Cases {
   }
 
   @Test
-  void itIsToldThatTheLockWasLost() throws Exception {
+  void itReportsThatTheLockWasLost() throws Exception {
     for (List<String> losing : List.of(List.of("LOCK.BREAK", "k"), List.of("SET", "k", "else"))) {
       // The packet arrives in two parts, and the lock is lost between them.
       proxy.split("LOCK.EXEC");
@@ -154,7 +154,7 @@ abstract class ConformanceRun extends Cases {
         // Of its own: no withdrawal of the one before is under way there.
         RedisLocks fresh = driven.locks(made, proxy.port);
         RedisLock<?> lock = families(fresh).get(number);
-        // Connects: only the request is timed.
+        // Connects first: only the request is timed.
         fresh.mutex("connects").acquire().release();
         proxy.cut("LOCK.EXEC", after);
         long ms =
@@ -173,7 +173,7 @@ abstract class ConformanceRun extends Cases {
   }
 
   @Test
-  void itHasItsReplyWhereOnlyTheReleaseHasNone() throws Exception {
+  void itReturnsItsReplyIfOnlyTheReleaseHasNone() throws Exception {
     for (int number = 0; number < FAMILIES; number++) {
       RedisLock<?> lock = families(driven.locks(made, proxy.port)).get(number);
       proxy.cut("LOCK.EXEC", -4);
@@ -184,13 +184,13 @@ abstract class ConformanceRun extends Cases {
   }
 
   @Test
-  void aReleaseThatDoesNotArriveIsMadeUpFor() throws Exception {
+  void aReleaseThatDoesNotArriveIsRepeated() throws Exception {
     proxy.split("LOCK.RELEASE");
     Future<Object> running =
         beside(() -> proxied.mutex("k").lease(Duration.ofMinutes(10)).run("INCR", "n"));
     Server.until(() -> server.ask("GET", "n") != null);
     assertTrue(server.exists("k"));
-    // Until the reply is here.
+    // Until the reply has arrived.
     Thread.sleep(200);
     proxy.closeAll();
     assertEquals(1L, of(running));
@@ -266,7 +266,7 @@ abstract class ConformanceRun extends Cases {
   }
 
   @Test
-  void anInterruptedOneLeavesNothing() throws Exception {
+  void anInterruptedRunLeavesNothing() throws Exception {
     Hold hold = locks.mutex("k").acquire();
     for (Mutex mutex : List.of(locks.mutex("k"), locks.mutex("k").session())) {
       Thread[] thread = new Thread[1];
@@ -287,7 +287,7 @@ abstract class ConformanceRun extends Cases {
   }
 
   @Test
-  void optionsThatDoNotFit() throws Exception {
+  void optionsThatDoNotApplyAreRefused() throws Exception {
     for (RedisLock<?> each :
         List.of(
             proxied.mutex("k").token("mine"),
@@ -297,7 +297,7 @@ abstract class ConformanceRun extends Cases {
       assertThrows(IllegalArgumentException.class, () -> each.run("INCR", "n"));
     }
     assertThrows(IllegalArgumentException.class, () -> proxied.mutex("k").run(Duration.ZERO));
-    // It would wait for itself.
+    // It would wait for its own hold.
     try (Hold read = proxied.readWrite("w").read().acquire()) {
       ReentrantMutex within = proxied.readWrite("w").write().within(read);
       assertThrows(IllegalArgumentException.class, () -> within.run("INCR", "n"));
@@ -308,7 +308,7 @@ abstract class ConformanceRun extends Cases {
   }
 
   @Test
-  void besideOldClients() throws Exception {
+  void nextToOldClients() throws Exception {
     server.ask("SET", "k", "an old client's");
     Mutex mixed = locks.mutex("k").mixed(ms(20));
     assertThrows(NotAcquiredException.class, () -> mixed.run(ms(100), "INCR", "n"));
@@ -318,7 +318,7 @@ abstract class ConformanceRun extends Cases {
     assertFalse(running.isDone());
     server.ask("DEL", "k");
     assertEquals(1L, of(running));
-    // Any other lock says what the key is.
+    // Any other lock reports the type of the key.
     server.ask("SET", "k", "else");
     assertThrows(WrongTypeException.class, () -> locks.mutex("k").run("INCR", "n"));
   }
@@ -344,7 +344,7 @@ abstract class ConformanceRun extends Cases {
   }
 
   @Test
-  void whatIsRefusedBehindTheGrantIsRepeated() throws Exception {
+  void whatIsRefusedAfterTheGrantIsRepeated() throws Exception {
     proxy.split("LOCK.EXEC");
     Future<Object> running = beside(() -> proxied.mutex("k").run("INCR", "n"));
     Server.until(() -> server.exists("k"));

@@ -11,7 +11,7 @@ import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.RedisProtocol;
 
-/** The library that a test runs over, and the clients that it has made. */
+/** The library under test, and the clients that the test has created. */
 enum Driven {
   LETTUCE,
   JEDIS;
@@ -27,7 +27,7 @@ enum Driven {
     int poolSize = 8;
   }
 
-  /** Ends what a test has made. */
+  /** Closes what a test has created. */
   static final class Made implements AutoCloseable {
     private final List<AutoCloseable> all = new ArrayList<>();
 
@@ -111,7 +111,7 @@ enum Driven {
     return made.add(RedisLocks.over(made.add(client)));
   }
 
-  /** Lettuce's threads: making them for each client would take most of the time. */
+  /** Lettuce's threads: creating them for each client would take most of the time. */
   static final class Resources {
     static final io.lettuce.core.resource.ClientResources SHARED =
         io.lettuce.core.resource.DefaultClientResources.create();

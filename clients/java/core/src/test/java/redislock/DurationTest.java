@@ -26,7 +26,9 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** Every duration at the ends of its range: refused with a reason, or as long as it says. */
+/**
+ * Every duration at the limits of its range: refused with a reason, or exactly as long as given.
+ */
 @Timeout(60)
 final class DurationTest {
   private static final List<Duration> NONE =
@@ -99,7 +101,7 @@ final class DurationTest {
 
   @ParameterizedTest
   @EnumSource
-  void theGreatestLeaseIsRefusedByTheServer(Driven driven) throws Exception {
+  void theLongestLeaseIsRefusedByTheServer(Driven driven) throws Exception {
     RedisLocks locks = driven.locks(made, server.port);
     for (Duration greatest : GREATEST) {
       for (RedisLock<?> lock :
@@ -134,14 +136,14 @@ final class DurationTest {
       holder = locks.mutex("k").info().orElseThrow().holders().get(0);
       assertEquals(Duration.ofMillis(200_001), holder.lease().orElseThrow());
     }
-    // The shortest: 1 ms, and not none.
+    // The shortest: 1 ms, not zero.
     locks.mutex("k").lease(Duration.ofNanos(1)).acquire();
     Server.until(() -> !server.exists("k"));
   }
 
   @ParameterizedTest
   @EnumSource
-  void aWaitOfZeroOrLessIsNone(Driven driven) throws Exception {
+  void aWaitOfZeroOrLessDoesNotWait(Driven driven) throws Exception {
     RedisLocks locks = driven.locks(made, server.port);
     Hold hold = locks.mutex("k").acquire();
     for (Duration none : NONE) {
@@ -160,7 +162,7 @@ final class DurationTest {
 
   @ParameterizedTest
   @EnumSource
-  void theGreatestWaitLasts(Driven driven) throws Exception {
+  void theLongestWaitLasts(Driven driven) throws Exception {
     RedisLocks locks = driven.locks(made, server.port);
     for (Duration greatest : GREATEST) {
       Hold held = locks.mutex("k").acquire();
@@ -184,7 +186,7 @@ final class DurationTest {
       assertTrue(lock.tryLock(Long.MAX_VALUE, unit));
       lock.unlock();
     }
-    // The greatest pause of a poll, and the greatest time of the replicas.
+    // The longest interval of a poll, and the longest time for the replicas.
     Duration greatest = GREATEST.get(0);
     locks.mutex("k").mixed(greatest).acquire().release();
     try (Server replica = new Server("replicaof 127.0.0.1 " + server.port)) {
@@ -193,14 +195,17 @@ final class DurationTest {
     }
   }
 
-  /** Only its release would send it: the work would have run, and would be run again elsewhere. */
+  /**
+   * Otherwise only the release would send it: the work would have run, and would run again
+   * elsewhere.
+   */
   @ParameterizedTest
   @EnumSource
   void atLeastAboveTheLongestLeaseIsRefusedBeforeTheWork(Driven driven) throws Exception {
     try (Server brief = new Server("lock.max-lease 60000");
         Proxy proxy = new Proxy(brief.port)) {
       RedisLocks locks = driven.locks(made, proxy.port);
-      // The lock is held: it is refused at once, and not behind a wait.
+      // The lock is held: it is refused immediately, not after a wait.
       Hold held = driven.locks(made, brief.port).mutex("k").acquire();
       for (Duration tooLong : List.of(Duration.ofMillis(60_001), GREATEST.get(0))) {
         for (RedisLock<?> lock :
@@ -229,13 +234,13 @@ final class DurationTest {
       assertEquals(1, brief.number("DBSIZE"));
       assertEquals(0, brief.calls("lock.cancel"));
       held.release();
-      // The longest one is none too many, and a reply that is lost is asked for again.
+      // The longest allowed time is accepted, and a request with a lost reply is repeated.
       proxy.cut("LOCK.RENEW", 0);
       Hold longest = locks.mutex("k").atLeast(Duration.ofMinutes(1)).acquire();
       assertTrue(proxy.hasCut());
       longest.release();
       assertTrue(brief.number("PTTL", "k") > 50_000);
-      // The acquire says what the key is.
+      // The acquire reports a key of another type.
       brief.ask("SET", "string", "of another client");
       Mutex string = locks.mutex("string").atLeast(Duration.ofMinutes(1));
       assertThrows(WrongTypeException.class, () -> string.acquire());

@@ -11,7 +11,7 @@ import java.util.Random;
 
 /**
  * The worker of clients/faults: {@code FaultsWorker lettuce|jedis PORT SEED}; that folder's README
- * has the lines.
+ * describes its output.
  */
 public final class FaultsWorker {
   private static final int LINES = 6;
@@ -61,10 +61,7 @@ public final class FaultsWorker {
         : redis.clients.jedis.RedisClient.create("127.0.0.1", port);
   }
 
-  /**
-   * Threads that run something of the client, and withdrawals under way, for which Lettuce has no
-   * thread.
-   */
+  /** Threads of the client, and pending withdrawals, for which Lettuce has no thread. */
   private static long left(RedisLocks locks) {
     long threads =
         Thread.getAllStackTraces().entrySet().stream()
@@ -90,7 +87,7 @@ public final class FaultsWorker {
     return System.currentTimeMillis();
   }
 
-  /** What one turn of a line is to do, out of the line's own random numbers. */
+  /** One random step of a thread, from its own random numbers. */
   private static final class Turn {
     private final Random random;
     private final String key;
@@ -188,7 +185,7 @@ public final class FaultsWorker {
           try {
             canceller.join();
           } catch (InterruptedException e) {
-            // The canceller's, too late.
+            // The interrupt of the canceller came too late.
           }
         }
         Thread.interrupted();
@@ -206,7 +203,7 @@ public final class FaultsWorker {
         cancelled = now();
         caller.interrupt();
       } catch (InterruptedException e) {
-        // It has answered first.
+        // The acquire has returned first.
       }
     }
   }

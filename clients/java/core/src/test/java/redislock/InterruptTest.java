@@ -23,7 +23,8 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /**
- * Interrupts and cancellations at any moment of an acquire, in particular together with its grant.
+ * Interrupts and cancellations at any moment of an acquire, in particular at the same time as its
+ * grant.
  */
 @Isolated("it keeps the processors busy, and others measure times")
 @Timeout(300)
@@ -55,15 +56,15 @@ final class InterruptTest {
     made.close();
   }
 
-  /** An acquire and the release of what it was granted. */
+  /** An acquire and the release of its grant. */
   private interface Pair {
     void run() throws InterruptedException;
   }
 
   /**
-   * Interrupts a pair in each round, 0 to 1.5 ms after it has begun.
+   * Interrupts a pair in each round, 0 to 1.5 ms after it has started.
    *
-   * @return how many pairs were ended by it
+   * @return the number of interrupted pairs
    */
   private static int storm(Pair pair) throws Exception {
     AtomicInteger ended = new AtomicInteger();
@@ -111,7 +112,7 @@ final class InterruptTest {
 
   @ParameterizedTest
   @EnumSource
-  void anAcquireOfAnyFamilyThatIsInterruptedLeavesNothing(Driven driven) throws Exception {
+  void anInterruptedAcquireOfAnyLockTypeLeavesNothing(Driven driven) throws Exception {
     RedisLocks locks = driven.locks(made, server.port);
     Semaphore semaphore = locks.semaphore("s", 2).withoutLease();
     List<Pair> pairs =

@@ -45,7 +45,7 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** What only Java's callers meet: threads, futures, pools, class paths. */
+/** What is specific to Java: threads, futures, pools, class paths. */
 @Timeout(60)
 final class JavaTest {
   private static Server server;
@@ -91,7 +91,7 @@ final class JavaTest {
     cancelled.cancel(true);
     server.untilWaiting("k", 0);
     assertThrows(CancellationException.class, cancelled::join);
-    // Completed in another way: as cancelled.
+    // Completed in another way counts as cancelled.
     CompletableFuture<Hold> timed = locks.mutex("k").acquireAsync(Duration.ofMinutes(1));
     server.untilWaiting("k", 1);
     timed.orTimeout(1, TimeUnit.MILLISECONDS);
@@ -110,7 +110,7 @@ final class JavaTest {
     try (Proxy proxy = new Proxy(server.port)) {
       Hold holder = Driven.LETTUCE.locks(made, server.port).mutex("k").acquire();
       RedisLocks locks = Driven.LETTUCE.locks(made, proxy.port);
-      // It waits by message from now on, and so does its next request, at once.
+      // It waits by message from now on, and so does its next request, immediately.
       assertTrue(locks.mutex("k").tryAcquire(Duration.ofMillis(50)).isEmpty());
       int accepted = proxy.accepted();
       proxy.connectAfter(500);
@@ -153,7 +153,7 @@ final class JavaTest {
     assertThrows(InterruptedException.class, () -> locks.mutex("k").acquire());
     assertFalse(Thread.currentThread().isInterrupted());
     server.untilWaiting("k", 0);
-    // A release runs to its end, and leaves the interrupt for later.
+    // A release runs to its end and keeps the interrupt for later.
     Thread.currentThread().interrupt();
     holder.close();
     assertTrue(Thread.interrupted());
@@ -206,7 +206,7 @@ final class JavaTest {
       server.ask("CLIENT", "KILL", "TYPE", type, "SKIPME", "yes");
       server.untilWaiting("k", 20);
     }
-    // Nobody is asked again for this one: the messages arrive.
+    // This one repeats no request: the messages arrive.
     holder.release();
     for (Future<Long> each : all) {
       each.get(10, TimeUnit.SECONDS);
@@ -215,7 +215,7 @@ final class JavaTest {
   }
 
   @Test
-  void lettuceTimeoutsAreNoEndOfASessionThatWaits() throws Exception {
+  void lettuceTimeoutsDoNotEndAWaitingSession() throws Exception {
     Driven.Options options = new Driven.Options();
     options.timeout = Duration.ofMillis(600);
     RedisLocks locks = Driven.LETTUCE.locks(made, server.port, options);
@@ -254,7 +254,7 @@ final class JavaTest {
     int count = driven == Driven.LETTUCE ? 1000 : 100;
     AtomicInteger done = new AtomicInteger();
     Path file = Files.createTempFile("pinned", ".jfr");
-    // A class that is loaded pins the thread that needs it first.
+    // Loading a class pins the thread that needs it first.
     CompletableFuture<Boolean> first = new CompletableFuture<>();
     virtual.execute(
         () -> {
@@ -353,7 +353,7 @@ final class JavaTest {
       other.release();
       assertTrue(kept.get(10, TimeUnit.SECONDS));
     }
-    // Nor is it forgotten where lock() fails.
+    // It is not forgotten either if lock() fails.
     server.ask("SET", "k", "text");
     Future<Boolean> refused =
         threads.submit(
@@ -365,10 +365,12 @@ final class JavaTest {
     assertTrue(refused.get(10, TimeUnit.SECONDS));
   }
 
-  /** Over Lettuce a message of the server's names the key, in JSON; a lost one would cost 4 s. */
+  /**
+   * With Lettuce a message from the server names the key in JSON; a lost message would cost 4 s.
+   */
   @ParameterizedTest
   @EnumSource
-  void aGrantIsToldWhateverCharactersTheKeyHas(Driven driven) throws Exception {
+  void aGrantIsReportedWhateverCharactersTheKeyHas(Driven driven) throws Exception {
     String name = "\"quoted\\\" \n\u0001 \u00e9 $1";
     RedisLocks locks = driven.locks(made, server.port);
     Hold holder = locks.mutex(name).acquire();
@@ -387,7 +389,7 @@ final class JavaTest {
     thread.start();
     thread.join();
     assertTrue(server.exists("k"));
-    // Within a third of the lease and a lease; no collection of garbage is needed.
+    // Within a third of the lease and a lease; no garbage collection is needed.
     Server.until(() -> !server.exists("k"));
     Thread session =
         new Thread(() -> locks.mutex("s").lease(Duration.ofSeconds(3)).session().asLock().lock());
@@ -397,14 +399,14 @@ final class JavaTest {
         new Thread(() -> locks.reentrant("t").token("shared").autoRenew().asLock().lock());
     token.start();
     token.join();
-    // The owner is the token's, and any of its threads may hold it.
+    // The token is the owner, and any of its threads may hold it.
     Hold kept = locks.reentrant("t").fromToken("shared");
     Server.until(() -> !server.exists("s"));
     assertTrue(kept.isHeld());
     kept.release();
   }
 
-  /** A pool keeps its threads: theirs are renewed as long as they live. */
+  /** A pool keeps its threads: their locks are renewed as long as they live. */
   @ParameterizedTest
   @EnumSource
   void aLockOfAThreadThatLivesIsRenewed(Driven driven) throws Exception {
@@ -430,12 +432,12 @@ final class JavaTest {
     Hold interval = locks.mutex("i").autoRenew().atLeast(hour).acquire();
     Hold leased = locks.mutex("leased").lease(hour).acquire();
     locks.close();
-    // A hold that is not renewed may have been handed to another process.
+    // A hold that is not renewed may have been transferred to another process.
     assertEquals(Set.of("i", "leased"), Set.copyOf(server.list("KEYS", "*")));
     assertTrue(server.number("PTTL", "i") > 3_000_000);
     assertTrue(renewed.isLost() && read.isLost() && interval.isLost());
     assertFalse(leased.isLost());
-    // A job that ends later reads the loss.
+    // A job that ends later finds the loss.
     assertThrows(LockLostException.class, renewed::close);
     assertThrows(LockLostException.class, write::release);
     assertThrows(IllegalStateException.class, leased::release);
@@ -477,7 +479,7 @@ final class JavaTest {
     return stats.lines().filter(each -> each.contains("connections_received")).findAny().get();
   }
 
-  /** Waits over connections of their own, behind others of their owner, and in pauses. */
+  /** Waits over connections of their own, after others of their owner, and in pauses. */
   @ParameterizedTest
   @EnumSource
   void theEndOfTheLocksEndsEachWait(Driven driven) throws Exception {
@@ -530,7 +532,7 @@ final class JavaTest {
 
   @ParameterizedTest
   @EnumSource
-  void theEndOfTheLocksBesideAReplyIsTheirEnd(Driven driven) throws Exception {
+  void closingTheLocksDuringAReplyClosesThem(Driven driven) throws Exception {
     server.ask("SET", "old", "an old client's");
     for (int round = 0; round < 30; round++) {
       RedisLocks locks = driven.locks(made, server.port);
@@ -552,7 +554,7 @@ final class JavaTest {
 
   @ParameterizedTest
   @EnumSource
-  void aConnectionThatComesBehindTheEndIsClosed(Driven driven) throws Exception {
+  void aConnectionThatOpensAfterTheEndIsClosed(Driven driven) throws Exception {
     try (Proxy proxy = new Proxy(server.port)) {
       proxy.connectAfter(500);
       List<String> known = connections(List.of(), "");
@@ -590,7 +592,7 @@ final class JavaTest {
 
   @ParameterizedTest
   @EnumSource
-  void lossesAreToldBehindTheEndOfTheLocks(Driven driven) throws Exception {
+  void lossesAreReportedAfterTheEndOfTheLocks(Driven driven) throws Exception {
     RedisLocks locks = driven.locks(made, server.port);
     Hold session = locks.mutex("s").session().acquire();
     Hold leased = locks.mutex("k").lease(Duration.ofMillis(2500)).acquire();
@@ -604,7 +606,7 @@ final class JavaTest {
     Server.until(() -> !server.exists("s") && !server.exists("r"));
   }
 
-  /** The command's reply does not come; the caller is interrupted meanwhile. */
+  /** The command's reply does not arrive; the caller is interrupted meanwhile. */
   @ParameterizedTest
   @EnumSource
   void anInterruptSendsNoCommandTwice(Driven driven) throws Exception {
@@ -665,7 +667,7 @@ final class JavaTest {
   static final class OneLibrary {
     public static void main(String[] arguments) throws Exception {
       for (Class<?> each : List.of(RedisLocks.class, RedisLock.class, Mutex.class, Hold.class)) {
-        // As frameworks look at beans.
+        // As frameworks inspect beans.
         each.getDeclaredMethods();
       }
       String driven = isThere("redis.clients.jedis.UnifiedJedis") ? "JEDIS" : "LETTUCE";
@@ -732,7 +734,7 @@ final class JavaTest {
       server.ask("LOCK.CANCEL", "scheduler", "web-2");
       var printed = process.inputReader();
       assertTrue(printed.readLine().contains("asking again in 5 s"));
-      // By a full queue, too.
+      // Also by a full queue.
       assertTrue(printed.readLine().contains("MaxWaitersException"));
       server.ask("CONFIG", "SET", "lock.max-waiters", 1000);
       server.untilWaiting("scheduler", 1);
@@ -798,7 +800,7 @@ final class JavaTest {
     }
   }
 
-  /** As in a context whose Redis client is closed before its locks. */
+  /** Like in a context whose Redis client is closed before its locks. */
   @Test
   void aClientThatIsClosedFirstIsNotClosedTwice() throws Exception {
     List<String> warnings = new CopyOnWriteArrayList<>();

@@ -44,7 +44,7 @@ final class OptionTest {
     made.close();
   }
 
-  /** What the server has of a hold, and whether its release frees the lock. */
+  /** What the server returns about a hold, and whether its release frees the lock. */
   private record Seen(boolean isSession, boolean isLeased, String owner, boolean isFreed) {}
 
   private static Seen seen(Mutex lock) throws Exception {
@@ -72,7 +72,7 @@ final class OptionTest {
 
   @ParameterizedTest
   @EnumSource
-  void withoutLeaseAndWhatNeedsOne(Driven driven) throws Exception {
+  void withoutLeaseAndOptionsThatNeedOne(Driven driven) throws Exception {
     Mutex lock = driven.locks(made, server.port).mutex("k");
     assertTrue(seen(lock.withoutLease().autoRenew()).isLeased);
     assertFalse(seen(lock.autoRenew().withoutLease()).isLeased);
@@ -83,7 +83,7 @@ final class OptionTest {
     last = seen(lock.atLeast(INTERVAL).withoutLease());
     assertTrue(last.isFreed && !last.isLeased);
     assertTrue(seen(lock.withoutLease().lease(INTERVAL)).isLeased);
-    // What needs no lease of its own keeps the one that it has.
+    // An option that needs no lease of its own keeps the existing one.
     lock.lease(Duration.ofSeconds(5)).autoRenew().acquire();
     assertTrue(server.number("PTTL", "k") <= 5000);
   }

@@ -17,8 +17,8 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * Between a client and a server: notes requests and packets, makes connections late, and fails at a
- * chosen place. It cuts a reply at a byte, keeps replies back, stops within a packet, or passes
+ * Between a client and a server: records requests and packets, delays connections, and fails at a
+ * chosen point. It cuts a reply at a byte, holds replies back, stops within a packet, or passes
  * nothing on.
  */
 final class Proxy implements AutoCloseable {
@@ -72,27 +72,27 @@ final class Proxy implements AutoCloseable {
     rest.countDown();
   }
 
-  /** Connections are made so late from now on. */
+  /** From now on connections are delayed by this time. */
   void connectAfter(long ms) {
     connectMs = ms;
   }
 
-  /** How many connections clients have made to this. */
+  /** How many connections clients have opened to the proxy. */
   int accepted() {
     return accepted.get();
   }
 
-  /** How many of them were made to the server too. */
+  /** How many of them were opened to the server too. */
   int connected() {
     return connected.get();
   }
 
-  /** The bytes of each read that has a command of a lock, as text. */
+  /** The bytes of each read that contains a command of a lock, as text. */
   List<String> packets() {
     return packets;
   }
 
-  /** Replies to requests that begin so are kept back, for ever. */
+  /** Replies to requests that begin with this are held back for ever. */
   void hold(String request) {
     held = request;
   }
@@ -108,7 +108,7 @@ final class Proxy implements AutoCloseable {
     }
   }
 
-  /** The requests that came, each with blanks between its words. */
+  /** The requests that arrived, each with blanks between its words. */
   List<String> requests() {
     return requests;
   }
@@ -272,7 +272,7 @@ final class Proxy implements AutoCloseable {
     try {
       socket.close();
     } catch (IOException e) {
-      // It is closed all the same.
+      // It is closed anyway.
     }
   }
 

@@ -10,7 +10,7 @@ import java.util.regex.Pattern;
 import javax.tools.JavaCompiler;
 import javax.tools.ToolProvider;
 
-/** Programs of the README and other pages, as they are written there. */
+/** Programs of the README and other pages, unchanged. */
 public final class Readme {
   private Readme() {}
 

@@ -19,7 +19,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 import java.util.stream.Stream;
 
-/** A redis-server of the test's own, with the module, on a free port; and a plain client of it. */
+/** A redis-server for the test, with the module, on a free port; and a plain client for it. */
 final class Server implements AutoCloseable {
   static final String MODULE = System.getenv("REDIS_LOCK_MODULE");
   static final int ANY_PORT = 0;
@@ -106,7 +106,7 @@ final class Server implements AutoCloseable {
           }
           try {
             plain = new Plain(port);
-            // This server answers, not another one on the same port.
+            // True if this server answers, and not another one on the same port.
             String info = plain.ask("INFO", "server").toString();
             return info.contains("process_id:" + process.pid() + "\r")
                 && "PONG".equals(plain.ask("PING"));
@@ -159,8 +159,7 @@ final class Server implements AutoCloseable {
   }
 
   /**
-   * Releases the lock in a moment in which two requests wait: between two slices a request is
-   * passed over.
+   * Releases the lock while two requests wait: a waiter that is between two requests is skipped.
    */
   boolean releaseBeforeTwo(String key, String owner) {
     String script =
@@ -189,7 +188,7 @@ final class Server implements AutoCloseable {
     }
   }
 
-  /** Stops the process (SIGSTOP), or lets it go on (SIGCONT). */
+  /** Stops the process (SIGSTOP) or continues it (SIGCONT). */
   void signal(String name) {
     try {
       new ProcessBuilder("kill", "-" + name, "" + process.pid()).start().waitFor();
@@ -228,7 +227,7 @@ final class Server implements AutoCloseable {
     }
   }
 
-  /** A client that has no part in what is tested. */
+  /** A client that is not under test. */
   static final class Plain implements AutoCloseable {
     private final Socket socket;
     private final InputStream in;

@@ -17,14 +17,14 @@ import org.junit.jupiter.api.parallel.Isolated;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** Nothing is kept of a request after its reply, and nothing of a name after its last hold. */
+/** No memory stays in use after a request's reply, nor for a name after its last hold. */
 @Isolated("it keeps the processors busy, and others measure times")
 @Timeout(300)
 final class SoakTest {
   /** A kilobyte that each pair left behind would fill this heap. */
   private static final String HEAP = "-Xmx48m";
 
-  /** SOAK_PAIRS=100000 makes the soak of a release. */
+  /** SOAK_PAIRS=100000 is the number for a release of this project. */
   private static final int PAIRS =
       Integer.parseInt(System.getenv().getOrDefault("SOAK_PAIRS", "50000"));
 

@@ -4,7 +4,7 @@ import java.util.function.BooleanSupplier;
 
 /** A redis-server with the module, for the tests of the other modules. */
 public final class TestServer implements AutoCloseable {
-  /** On a busy machine an application of Spring's takes a minute or two to start. */
+  /** On a busy machine a Spring application takes a minute or two to start. */
   private static final long LONG_S = 200;
 
   private final Server server;
@@ -23,7 +23,7 @@ public final class TestServer implements AutoCloseable {
   }
 
   /**
-   * Starts one that lacks the module.
+   * Starts a server without the module.
    *
    * @return a server
    */

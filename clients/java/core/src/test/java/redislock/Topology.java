@@ -58,7 +58,7 @@ abstract class Topology {
     made.close();
   }
 
-  /** A sentinel, whose configuration it rewrites itself. */
+  /** A Sentinel, which rewrites its configuration file itself. */
   static final class Sentinel implements AutoCloseable {
     final int port = Server.freePort();
     private final Path folder;
@@ -168,7 +168,7 @@ abstract class Topology {
       }
     }
 
-    /** The slot is on its way; its keys are still where they were. */
+    /** Starts to move the slot; its keys stay where they were. */
     void mark(int slot) {
       mark(one, two, slot);
     }
@@ -183,7 +183,7 @@ abstract class Topology {
       return node.ask("CLUSTER", "MYID").toString();
     }
 
-    /** So many wait at the new node, while the slot is on its way. */
+    /** Waits until this many requests wait at the new node, while the slot moves. */
     void untilImported(String key, int waiters) {
       untilImported(two, key, waiters);
     }
@@ -220,7 +220,7 @@ abstract class Topology {
       cluster.one.untilWaiting("k", 1);
       cluster.begin(slot);
       cluster.untilImported("k", 1);
-      // A session asks at the new node, too.
+      // A session is checked at the new node too.
       Future<Hold> session = threads.submit(() -> mutex.session().acquire(Duration.ofSeconds(60)));
       cluster.untilImported("k", 2);
       cluster.finish(slot);
@@ -277,7 +277,7 @@ abstract class Topology {
   }
 
   @Test
-  void keyThatHasMovedSaysNothingOfAnotherOfItsSlot() throws Exception {
+  void aMovedKeySaysNothingAboutAnotherKeyOfItsSlot() throws Exception {
     try (Cluster cluster = new Cluster()) {
       RedisLocks locks = driven.cluster(made, cluster.one.port);
       Hold held = locks.mutex("k").lease(Duration.ofMinutes(2)).acquire();
@@ -330,7 +330,7 @@ abstract class Topology {
     Object ask() throws Exception;
   }
 
-  /** How often the nodes have sent a request elsewhere. */
+  /** How often the nodes have redirected a request. */
   private static long redirections(Cluster cluster) {
     long count = 0;
     for (Server node : List.of(cluster.one, cluster.two)) {
@@ -343,13 +343,13 @@ abstract class Topology {
     return count;
   }
 
-  /** While a slot moves, neither node runs a command on two keys of which one exists nowhere. */
+  /** While a slot moves, neither node runs a command on two keys of which one does not exist. */
   @Test
   void aCommandOnASlotThatMovesHasNotRun() throws Exception {
     try (Cluster cluster = new Cluster()) {
       RedisLocks locks = driven.cluster(made, cluster.one.port);
       Duration brief = Duration.ofMillis(1500);
-      // One lock is held at the node that gives the slot away, and one is free.
+      // One lock is held at the node that loses the slot, and one is free.
       Hold held = locks.mutex("{k}held").lease(Duration.ofMinutes(2)).acquire();
       int slot = io.lettuce.core.cluster.SlotHash.getSlot("k");
       cluster.mark(slot);
@@ -364,7 +364,7 @@ abstract class Topology {
         LockException error =
             assertThrows(LockException.class, () -> each.getValue().ask(), each.getKey());
         assertTrue(error.getMessage().contains("slot"), each.getKey() + ": " + error);
-        // After pauses that grow to 250 ms; the cleanup's too.
+        // After pauses that grow to 250 ms, also in the cleanup.
         long asked = redirections(cluster) - before;
         assertTrue(asked > 1 && asked < 150, each.getKey() + ": " + asked + " redirections");
       }
@@ -388,7 +388,7 @@ abstract class Topology {
     }
   }
 
-  /** The redirection is that of the other key, and the lock is where it was. */
+  /** The other key is redirected, and the lock is where it was. */
   @Test
   void aCommandWhoseKeyHasMovedBeforeTheLockDoesNotLoseIt() throws Exception {
     try (Cluster cluster = new Cluster()) {
@@ -409,9 +409,9 @@ abstract class Topology {
     }
   }
 
-  /** A node that joined behind the client's last look at the cluster, and has no slot yet. */
+  /** A node that joined after the client's last query of the cluster and has no slot yet. */
   @Test
-  void aNodeThatTheClientDoesNotKnowIsAskedForAKey() throws Exception {
+  void aNodeThatTheClientDoesNotKnowGetsRequests() throws Exception {
     try (Cluster cluster = new Cluster();
         Server added = Cluster.node()) {
       RedisLocks locks = driven.cluster(made, cluster.one.port);
@@ -422,7 +422,7 @@ abstract class Topology {
               cluster.one.ask("CLUSTER", "INFO").toString().contains("cluster_known_nodes:3")
                   && added.ask("CLUSTER", "INFO").toString().contains("cluster_state:ok"));
       Cluster.mark(cluster.one, added, io.lettuce.core.cluster.SlotHash.getSlot("k"));
-      // At once, by a request that does not wait; then by one that waits, and by a session.
+      // First by a request that does not wait, then by one that waits, and by a session.
       Hold hold = locks.mutex("k").tryAcquire().orElseThrow();
       Future<Hold> waiting = threads.submit(() -> locks.mutex("k").acquire(Duration.ofMinutes(1)));
       Cluster.untilImported(added, "k", 1);

@@ -21,7 +21,7 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
-/** Redisson and this client on one lock, by {@code lock.adopt hash:orders:*}. */
+/** Redisson and this client share one lock, by {@code lock.adopt hash:orders:*}. */
 @Timeout(60)
 final class BesideRedissonTest {
   private static final String NAME = "orders:7";
@@ -82,7 +82,7 @@ final class BesideRedissonTest {
     assertEquals(2, holder().holds());
     assertTrue(holder().owner().endsWith(":" + Thread.currentThread().getId()));
     assertTrue(locks.reentrant(NAME).tryAcquire().isEmpty());
-    // Its lock is of the family that counts.
+    // Its lock is reentrant.
     assertThrows(WrongKindException.class, () -> locks.mutex(NAME).tryAcquire());
     long fence = holder().fence();
     Future<Hold> waiting = threads.submit(() -> locks.reentrant(NAME).acquire());
@@ -120,7 +120,7 @@ final class BesideRedissonTest {
               }
               return locked;
             });
-    // It waits for the unlock message, and asks no more.
+    // It waits for the unlock message and sends no further request.
     server.until(
         () -> !((List<?>) server.ask("PUBSUB", "CHANNELS", "redisson_lock__channel*")).isEmpty());
     assertFalse(waiting.isDone());
@@ -129,7 +129,7 @@ final class BesideRedissonTest {
     assertFalse(old.isLocked());
   }
 
-  /** Its spin lock polls, and its fenced lock has a counter of its own. */
+  /** Its spin lock polls, and its fenced lock has its own counter. */
   @Test
   void itsSpinLockAndItsFencedLock() throws Exception {
     for (RLock old : List.of(redisson.getSpinLock(NAME), redisson.getFencedLock(NAME))) {
@@ -147,7 +147,7 @@ final class BesideRedissonTest {
     }
   }
 
-  /** Of several of its locks each is adopted by itself. */
+  /** Each of several Redisson locks is adopted separately. */
   @Test
   void itsMultiLock() throws Exception {
     RLock both = redisson.getMultiLock(redisson.getLock("orders:1"), redisson.getLock("orders:2"));
@@ -205,7 +205,7 @@ final class BesideRedissonTest {
     assertEquals(0L, server.ask("EXISTS", NAME));
   }
 
-  /** Not atomic: the lock has to see to it. */
+  /** Not atomic: only the lock makes it correct. */
   private static void work(int[] inside, int[] done) {
     assertEquals(1, ++inside[0]);
     int before = done[0];

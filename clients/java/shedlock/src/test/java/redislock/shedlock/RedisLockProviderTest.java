@@ -62,7 +62,7 @@ final class RedisLockProviderTest {
     assertThrows(IllegalStateException.class, lock::unlock);
     SimpleLock brief = provider.lock(report(Duration.ofMillis(50), Duration.ZERO)).orElseThrow();
     server.until(() -> !server.exists(KEY));
-    // It took longer than lockAtMostFor: logged, and no error.
+    // It took longer than lockAtMostFor: logged, not an error.
     brief.unlock();
   }
 
@@ -73,7 +73,7 @@ final class RedisLockProviderTest {
     assertTrue(left > 1000 && left <= 2000, left + " ms");
   }
 
-  /** A job that is shorter than lockAtLeastFor is the usual one: metrics must not count a loss. */
+  /** A job is usually shorter than lockAtLeastFor: metrics must not count a loss. */
   @Test
   void aLockThatIsKeptIsReleasedAndNotLost() {
     List<LockEvent.Type> told = new CopyOnWriteArrayList<>();
@@ -85,7 +85,8 @@ final class RedisLockProviderTest {
     SimpleLock lock = provider.lock(report(Duration.ofSeconds(5), Duration.ZERO)).orElseThrow();
     lock.extend(Duration.ofSeconds(5), Duration.ofMillis(300)).orElseThrow().unlock();
     server.until(() -> !server.exists(KEY));
-    // The holder of a later lock has seen the end of the earlier ones, so all is told by then.
+    // The holder of a later lock has seen the end of the earlier ones, so everything is reported by
+    // then.
     provider.lock(report(Duration.ofSeconds(5), Duration.ZERO)).orElseThrow().unlock();
     assertEquals(
         List.of(
@@ -100,7 +101,7 @@ final class RedisLockProviderTest {
   }
 
   @Test
-  void anExtendedLockCountsLockAtLeastForAnew() {
+  void anExtendedLockRestartsLockAtLeastFor() {
     LockConfiguration kept = report(Duration.ofMinutes(5), Duration.ofMinutes(4));
     provider
         .lock(kept)
@@ -128,7 +129,7 @@ final class RedisLockProviderTest {
 
   /** ShedLock's own Redis providers: SET key value NX PX, and DEL. */
   @Test
-  void oldInstancesAndNewOnesKeepEachOtherOut() {
+  void oldAndNewInstancesExcludeEachOther() {
     assertEquals("OK", server.ask("SET", KEY, "old", "NX", "PX", 60_000));
     assertTrue(provider.lock(report(Duration.ofMinutes(5), Duration.ZERO)).isEmpty());
     server.ask("DEL", KEY);
@@ -139,7 +140,7 @@ final class RedisLockProviderTest {
   }
 
   @Test
-  void ofManyThreadsOneRunsTheTask() throws Exception {
+  void oneOfManyThreadsRunsTheTask() throws Exception {
     ExecutorService threads = Executors.newFixedThreadPool(8);
     AtomicInteger inside = new AtomicInteger();
     AtomicInteger ran = new AtomicInteger();

@@ -32,9 +32,9 @@ import redislock.Hold;
 import redislock.RedisLocks;
 import redislock.TestServer;
 
-/** Each way in which Spring Data connects: locks work, or the application does not start. */
+/** Each way in which Spring Data connects: locks work, or the application refuses to start. */
 final class ConnectionsTest extends Starter {
-  /** With the settings of spring.data.redis, of Boot 3 or of Boot 4. */
+  /** With the settings of spring.data.redis in Boot 3 or Boot 4. */
   private ApplicationContextRunner configured(String... properties) {
     Class<?> redis = null;
     for (String each :
@@ -44,7 +44,7 @@ final class ConnectionsTest extends Starter {
       try {
         redis = Class.forName(each);
       } catch (ClassNotFoundException e) {
-        // It is the other one.
+        // The other one.
       }
     }
     assertNotNull(redis);
@@ -53,7 +53,7 @@ final class ConnectionsTest extends Starter {
         .withPropertyValues(properties);
   }
 
-  /** Uncontended, waited for, and with a connection of its own. */
+  /** Uncontended, with a wait, and with a connection of its own. */
   private static void works(ApplicationContextRunner runner, TestServer server) {
     runner.run(
         context -> {
@@ -192,7 +192,7 @@ final class ConnectionsTest extends Starter {
     }
   }
 
-  /** Reads go to replicas, and the locks do not. */
+  /** Reads go to replicas, locks do not. */
   @Configuration(proxyBeanMethods = false)
   static class ReadsFromReplicas {
     @Bean
@@ -216,7 +216,7 @@ final class ConnectionsTest extends Starter {
       nodes.addNode("127.0.0.1", port + 1);
       var connections =
           new LettuceConnectionFactory(nodes, LettuceClientConfiguration.defaultConfiguration());
-      // With the application, and not before its other beans are made.
+      // When the application starts, and not before its other beans are created.
       connections.setEarlyStartup(false);
       return connections;
     }
@@ -229,7 +229,7 @@ final class ConnectionsTest extends Starter {
         .run(context -> context.getBean(RedisLocks.class).mutex("k").acquire().release());
   }
 
-  /** What the sentence says. */
+  /** The text of the error. */
   @Configuration(proxyBeanMethods = false)
   static class Own extends Lettuce {}
 

@@ -2,7 +2,7 @@ package redislock.spring;
 
 import redis.clients.jedis.UnifiedJedis;
 
-/** A client of the Jedis that is there: Boot 4 brings 7.0, whose client has another name. */
+/** A client of the installed Jedis: Boot 4 brings 7.0, whose client has another name. */
 final class JedisClient {
   private JedisClient() {}
 

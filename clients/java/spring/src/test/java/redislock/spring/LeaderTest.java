@@ -14,7 +14,7 @@ import org.springframework.integration.support.locks.LockRegistry;
 import redislock.Hold;
 import redislock.RedisLocks;
 
-/** Spring Integration's leader over the registry: what it survives, and what it leaves. */
+/** Spring Integration's leader over the registry: what it survives and what it leaves behind. */
 final class LeaderTest extends Starter {
   private static final String KEY = "registry:leader";
 
@@ -121,7 +121,7 @@ final class LeaderTest extends Starter {
             });
   }
 
-  /** The one that waits; empty: none. */
+  /** The waiting one, or empty. */
   private String waiter() {
     List<?> waiters = (List<?>) server.ask("LOCK.WAITERS", KEY);
     if (waiters.isEmpty()) {

@@ -47,9 +47,9 @@ import redislock.NotAcquiredException;
 import redislock.RedisLocks;
 import redislock.TestServer;
 
-/** Until when {@link Locked} holds, what it refuses, and calls within calls. */
+/** How long {@link Locked} holds, what it refuses, and nested calls. */
 final class LockedTest extends Starter {
-  /** How many are inside at once. */
+  /** How many callers are inside at the same time. */
   static final class Inside {
     private final AtomicInteger now = new AtomicInteger();
     private final AtomicInteger most = new AtomicInteger();
@@ -187,7 +187,7 @@ final class LockedTest extends Starter {
     server.until(() -> !server.exists("k"));
   }
 
-  /** The value, or the future's own exception. */
+  /** The value or the future's own exception. */
   private static Object outcome(Future<?> future) throws Exception {
     try {
       return future.get(20, TimeUnit.SECONDS);
@@ -206,7 +206,7 @@ final class LockedTest extends Starter {
   @EnableAsync
   static class AsyncLast {}
 
-  /** Its advice is there already when that of the lock comes. */
+  /** Its advice is added before the lock's. */
   @Configuration(proxyBeanMethods = false)
   @EnableAsync(order = Ordered.HIGHEST_PRECEDENCE)
   static class AsyncFirst {}
@@ -231,7 +231,7 @@ final class LockedTest extends Starter {
     }
   }
 
-  /** Two instances that are due at the same times. */
+  /** Two instances that are due at the same time. */
   static class Tick {
     static final Inside INSIDE = new Inside();
 
@@ -311,7 +311,7 @@ final class LockedTest extends Starter {
           long began = System.nanoTime();
           pending.complete("done");
           boolean isEarly = isHeld.toCompletableFuture().get(20, TimeUnit.SECONDS);
-          // After a second the release goes on beside the caller.
+          // After a second the release continues in the background.
           assertFalse(isEarly && System.nanoTime() - began < 900_000_000L);
           assertEquals("done", called.toCompletableFuture().join());
 
@@ -331,7 +331,7 @@ final class LockedTest extends Starter {
           pending = work.next(new CompletableFuture<>());
           CompletableFuture<String> cancelled = work.stage().toCompletableFuture();
           assertTrue(cancelled.cancel(true));
-          // The work does not hear it.
+          // The work does not notice the cancellation.
           assertTrue(server.exists("k"));
           pending.complete("done");
           server.until(() -> !server.exists("k"));
@@ -339,7 +339,7 @@ final class LockedTest extends Starter {
   }
 
   @Test
-  void ofAMethodThatReturnsAnObjectTheResultDecides() {
+  void forAMethodThatReturnsObjectTheResultDecides() {
     run(
         (work, inside) -> {
           CompletableFuture<String> pending = new CompletableFuture<>();
@@ -400,7 +400,7 @@ final class LockedTest extends Starter {
         });
   }
 
-  /** A cancellation may meet the grant. */
+  /** A cancellation may coincide with the grant. */
   @Test
   void manyCancelledSubscriptionsLeaveNothing() {
     run(
@@ -411,7 +411,7 @@ final class LockedTest extends Starter {
             one.dispose();
           }
           server.until(() -> !server.exists("k"));
-          // Renewed, a hold that is left would outlive its lease.
+          // A hold that is left behind would be renewed beyond its lease.
           Thread.sleep(4000);
           assertFalse(server.exists("k"));
         });
@@ -487,7 +487,7 @@ final class LockedTest extends Starter {
       return work.future();
     }
 
-    /** Goes on after this call. */
+    /** Continues after this call. */
     @Locked(name = "k")
     public void drops(AtomicReference<CompletableFuture<String>> called) {
       called.set(work.future());
@@ -496,7 +496,7 @@ final class LockedTest extends Starter {
     @Locked(name = "k", lease = "3s")
     public void nestedAfterTheLoss(AtomicReference<Throwable> error) {
       server.ask("LOCK.BREAK", "k");
-      // The next renewal finds it.
+      // The next renewal detects it.
       server.until(
           () -> {
             try {
@@ -572,7 +572,7 @@ final class LockedTest extends Starter {
         Nesting.class);
   }
 
-  /** The annotation is on the interface's method alone, and the proxy is a subclass. */
+  /** Only the interface's method has the annotation, and the proxy is a subclass. */
   @Test
   void aMethodOfAnInterfaceIsLocked() {
     run(
@@ -731,7 +731,7 @@ final class LockedTest extends Starter {
     }
   }
 
-  /** Work that goes on would exclude nobody, and nothing would show it. */
+  /** Work that continues would exclude nothing, and nothing would show it. */
   @Test
   void whatCannotBeLockedDoesNotStart() {
     for (Class<?> each : Refused.class.getDeclaredClasses()) {
@@ -768,7 +768,7 @@ final class LockedTest extends Starter {
   }
 
   @Test
-  void whatEndsWithItsReturnStarts() {
+  void methodsThatEndWithTheirReturnStart() {
     run(
         (work, inside) -> {
           Allowed allowed = context.getBean(Allowed.class);

@@ -14,7 +14,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 
-/** The Jedis that Spring Boot 3 brings, which is older than what the client needs. */
+/** Spring Boot 3 brings a Jedis that is too old for the client. */
 final class OldJedisTest {
   @Test
   void anOldJedisIsRefused() throws Exception {

@@ -104,7 +104,7 @@ final class SettingsTest extends Starter {
   }
 
   @Test
-  void aLeaseThatIsNoneDoesNotStart() {
+  void anInvalidLeaseDoesNotStart() {
     for (String each : List.of("0s", "-1s", "0.5ms", "soon")) {
       with(Lettuce.class)
           .withPropertyValues("redislock.lease=" + each)
@@ -112,7 +112,7 @@ final class SettingsTest extends Starter {
     }
   }
 
-  /** For the completion of an editor. */
+  /** For the completion in an editor. */
   @Test
   void eachIsDescribed() throws Exception {
     String path = "META-INF/spring-configuration-metadata.json";
@@ -128,7 +128,7 @@ final class SettingsTest extends Starter {
     }
   }
 
-  /** Of Boot 3, or of Boot 4. */
+  /** In Boot 3 or Boot 4. */
   private static Object health(ApplicationContext context) throws Exception {
     Object indicator = context.getBean("redislockHealthIndicator");
     Class<?> type = indicator.getClass();

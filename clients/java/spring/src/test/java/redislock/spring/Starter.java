@@ -19,7 +19,7 @@ import redis.clients.jedis.UnifiedJedis;
 import redislock.LockLostException;
 import redislock.TestServer;
 
-/** A server, and applications that have the starter and a client of one kind. */
+/** A server, and applications with the starter and one kind of client. */
 @TestInstance(TestInstance.Lifecycle.PER_CLASS)
 @Timeout(300)
 abstract class Starter {
@@ -41,8 +41,8 @@ abstract class Starter {
   }
 
   /**
-   * Asserts that a call reports the loss of its lock although it ends well. A busy machine may need
-   * more than the second for which the call awaits its release, and then it is made again.
+   * Asserts that a call reports the loss of its lock although it succeeds. A busy machine may need
+   * more than the second for which the call awaits its release; then the call is repeated.
    */
   static void assertLost(Callable<?> call) throws Exception {
     boolean wasInTime = false;
@@ -58,7 +58,7 @@ abstract class Starter {
     fail("the call reported no loss");
   }
 
-  /** The server for beans. Not by itself, because Spring closes a bean that can be closed. */
+  /** The server for beans. It is wrapped because Spring closes a closeable bean. */
   record Redis(TestServer server) {}
 
   /** An application with these classes. */

@@ -45,7 +45,7 @@ import redislock.TestServer;
 
 final class StarterTest extends Starter {
   @Test
-  void theBeansAreThereForEachClient() {
+  void theBeansExistForEachClient() {
     for (Class<?> each : List.of(Lettuce.class, Jedis.class, SpringData.class)) {
       with(each)
           .run(
@@ -89,9 +89,7 @@ final class StarterTest extends Starter {
             });
   }
 
-  /**
-   * In a process whose class path has nothing else: a class that is missing fails when it links.
-   */
+  /** In a process whose class path has nothing else: a missing class fails at link time. */
   @Test
   void anApplicationWithJedisAloneRuns() throws Exception {
     String path =
@@ -115,7 +113,7 @@ final class StarterTest extends Starter {
     assertFalse(server.exists("k"));
   }
 
-  /** A table whose rows count what was committed when the lock was acquired. */
+  /** A table whose rows count the updates committed before the lock was acquired. */
   @Configuration(proxyBeanMethods = false)
   @EnableTransactionManagement
   static class Orders {
