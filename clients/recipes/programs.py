@@ -1,5 +1,5 @@
-"""The programs of docs/recipes.md and docs/any-language.md, made to run on a server of a test: the text is that of the
-page, only the port is another one."""
+"""Runs the programs of docs/recipes.md and docs/any-language.md on a server of a test: the text is that of the page,
+with another port."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Name = Tuple[str, str]
 
 
 def programs(page: Path) -> Dict[Name, str]:
-    """Each program by the title of its chapter and its language."""
+    """Each program, by its chapter title and language."""
     found: Dict[Name, str] = {}
     for chapter in re.split(r"^##+ ", page.read_text(), flags=re.MULTILINE)[1:]:
         title, text = chapter.split("\n", 1)
@@ -48,7 +48,7 @@ IN_ANY_LANGUAGE = programs(ANY_LANGUAGE)
 
 
 def languages(title: str) -> List[str]:
-    """Those of the page; Go's are left out where there is no Go (`environment` says so)."""
+    """The languages of the page, without Go if it is not installed (`environment` reports that)."""
     return [language for name, language in PROGRAMS if name == title and (language != "go" or (GO / "bin").exists())]
 
 
@@ -74,7 +74,7 @@ class Folder:
         }
 
     def script(self, name: str, text: str) -> None:
-        """A piece of the reader's own work, `./name` in the programs."""
+        """A script of the reader, `./name` in the programs."""
         script(self.path / name, text)
 
     def start(self, title: str, language: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -92,7 +92,7 @@ class Folder:
         )
 
     def run(self, title: str, language: str, *arguments: str) -> Tuple[int, str]:
-        """Its exit status, and what it printed."""
+        """Its exit status and its output."""
         return ended(self.start(title, language, *arguments))
 
     def lines(self, name: str) -> List[str]:
@@ -129,7 +129,7 @@ class Folder:
 
 
 def java_path() -> str:
-    """The client and what its tests have, as clients/java/environment built them."""
+    """The class path of the client and its tests, as built by clients/java/environment."""
     core = ROOT / "clients/java/core/target"
     return f"{core / 'classes'}:{(core / 'classpath').read_text()}"
 
@@ -147,7 +147,7 @@ def ended(running: subprocess.Popen[str]) -> Tuple[int, str]:
 
 
 def kill(running: subprocess.Popen[str]) -> None:
-    """By a signal that it cannot catch, with its shell."""
+    """Kills it, with its shell, by a signal that it cannot catch."""
     try:
         os.killpg(running.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -155,7 +155,7 @@ def kill(running: subprocess.Popen[str]) -> None:
 
 
 def runs(pid: int) -> bool:
-    """Whether the process still runs: one that has ended may wait for a parent that reaps it."""
+    """Whether the process still runs. A process that has ended may remain as a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -163,7 +163,7 @@ def runs(pid: int) -> bool:
 
 
 def write_rust(folder: Path) -> None:
-    """All programs in Rust as one, which runs the one that RECIPE names: linking takes longer than compiling.
+    """All programs in Rust as one binary, which runs the one that RECIPE names: linking takes longer than compiling.
     scripts/test-crates compiles it."""
     parts: List[str] = ["mod tokio_postgres;"]
     arms: List[str] = []
@@ -198,7 +198,7 @@ def go_name(title: str) -> str:
 
 
 def write_go() -> None:
-    """All programs in Go, a folder for each. `environment` compiles them."""
+    """All programs in Go, each in its own folder. `environment` compiles them."""
     for (title, language), program in PROGRAMS.items():
         if language == "go":
             here = program.replace('"localhost:6379"', "addr")

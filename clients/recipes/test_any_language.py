@@ -1,5 +1,5 @@
-"""The programs of docs/any-language.md take the lock, wait for it and give it back on a real server, over connections,
-replies and servers that fail. A language whose interpreter or Redis library is not here is skipped."""
+"""The programs of docs/any-language.md acquire the lock, wait for it and release it on a real server, while
+connections, replies and servers fail. A language whose interpreter or Redis library is not installed is skipped."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def server() -> Iterator[Server]:
 
 
 class Playing:
-    """Processes that run the program, all in one directory, and what their work tells."""
+    """Processes that run the program, all in one directory, and the output of their work."""
 
     def __init__(self, program: Any, path: Path, port: int) -> None:
         self.program = program
@@ -55,7 +55,7 @@ class Playing:
         return self.running[-1]
 
     def fences(self) -> List[int]:
-        """Of the grants under which the work has begun."""
+        """The fences of the grants under which the work has started."""
         return [int(line) for line in self.folder.lines("begun")]
 
     def go(self) -> None:
@@ -76,7 +76,7 @@ def playing(program: Any, server: Server, tmp_path: Path) -> Iterator[Playing]:
 
 @pytest.fixture
 def is_impatient(program: Any, monkeypatch: Any) -> None:
-    """It waits for a second in place of a minute."""
+    """Waits for a second instead of a minute."""
     text = IN_ANY_LANGUAGE[program]
     impatient = text.replace("30_000, 60)", "30_000, 1)")
     assert impatient != text
@@ -97,7 +97,7 @@ def behind_a_proxy(
     asyncio.run(play())
 
 
-def test_every_program_of_the_page_is_played_or_said_not_to_be() -> None:
+def test_every_program_of_the_page_is_run_or_marked_as_not_run() -> None:
     assert set(IN_ANY_LANGUAGE) == set(PLAYED) | NOT_PLAYED
     assert "**Not run:**" in ANY_LANGUAGE.read_text().split("## C#")[1].split("```")[0]
 
@@ -107,7 +107,7 @@ def test_the_pseudo_code_has_at_most_thirty_lines() -> None:
     assert len([line for line in text.split("\n") if line.strip()]) <= 30
 
 
-def test_the_next_process_goes_on_when_the_lease_of_a_killed_one_is_over(server: Server, playing: Playing) -> None:
+def test_the_next_process_is_granted_when_the_lease_of_a_killed_one_expires(server: Server, playing: Playing) -> None:
     killed = playing.start()
     until(playing.fences, "the first one works")
     [holder] = server.holders(KEY)
@@ -141,7 +141,7 @@ def test_a_waiter_keeps_its_place_over_short_waits_and_a_broken_connection(serve
     until(lambda: server.calls("lock.acquire") >= calls + 2 and server.waiters(KEY) == order, "both have asked again")
 
     def connection() -> Any:
-        """Of the first one, while both wait."""
+        """The connection of the first process, while both wait."""
         waiting = [fields(waiter) for waiter in server.ask("LOCK.WAITERS", KEY)]
         return [waiter["owner"] for waiter in waiting] == order and waiting[0]["client"]
 
@@ -185,7 +185,7 @@ def test_a_release_whose_reply_is_lost_is_a_release(program: Any, server: Server
 
 
 @pytest.mark.usefixtures("is_impatient")
-def test_a_caller_that_gives_up_leaves_no_hold(program: Any, server: Server, tmp_path: Path) -> None:
+def test_a_cancelled_caller_leaves_no_hold(program: Any, server: Server, tmp_path: Path) -> None:
     async def scenario(proxy: Proxy, playing: Playing) -> None:
         proxy.hold_reply(b"LOCK.ACQUIRE")
         running = playing.start()
@@ -199,14 +199,14 @@ def test_a_caller_that_gives_up_leaves_no_hold(program: Any, server: Server, tmp
 
 
 @pytest.mark.usefixtures("is_impatient")
-def test_a_caller_that_is_not_granted_the_lock_in_time_says_so(server: Server, playing: Playing) -> None:
+def test_a_caller_that_is_not_granted_in_time_reports_it(server: Server, playing: Playing) -> None:
     server.ask("LOCK.ACQUIRE", KEY, "holder", "PX", 300_000)
     status, printed = ended(playing.start())
     assert (status, printed) == (1, "not granted within a minute\n")
     assert playing.fences() == [] and server.waiters(KEY) == []
 
 
-def test_a_lock_that_was_lost_is_told_at_the_release(server: Server, playing: Playing) -> None:
+def test_a_lost_lock_is_reported_at_the_release(server: Server, playing: Playing) -> None:
     running = playing.start()
     until(playing.fences, "it works")
     assert server.ask("LOCK.BREAK", KEY) == 1
@@ -215,7 +215,7 @@ def test_a_lock_that_was_lost_is_told_at_the_release(server: Server, playing: Pl
     assert status != 0 and "the lock report was lost" in printed, printed
 
 
-def test_a_waiter_waits_on_when_its_server_is_a_replica_for_a_while(server: Server, playing: Playing) -> None:
+def test_a_waiter_keeps_waiting_while_its_server_is_a_replica(server: Server, playing: Playing) -> None:
     def connections() -> Any:
         return server.admin.info("stats")["total_connections_received"]
 
@@ -239,7 +239,7 @@ def test_a_waiter_waits_on_when_its_server_is_a_replica_for_a_while(server: Serv
     assert status == 0 and len(playing.fences()) == 1, printed
 
 
-def test_an_error_that_is_no_passing_one_is_raised_at_once(server: Server, playing: Playing) -> None:
+def test_a_permanent_error_is_raised_immediately(server: Server, playing: Playing) -> None:
     server.ask("SET", KEY, "of another program")
     status, printed = ended(playing.start())
     assert status != 0 and "WRONGTYPE" in printed, printed

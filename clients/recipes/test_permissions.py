@@ -1,6 +1,6 @@
-"""The users of docs/acl.md fit what uses them: each client and the command line as worker, the command line's looks as
-operator and as dashboard. ACL LOG stays empty: what the server refuses it notes there, also where a client goes on
-without. On the server under test, and on those of scripts/servers that are there."""
+"""The users of docs/acl.md have the permissions that they need: each client and the command line as worker, and the
+command line's queries as operator and as dashboard. ACL LOG stays empty, where the server records every refusal, even
+one that a client tolerates. On the server under test, and on the installed ones of scripts/servers."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ const redis = await createClient({ socket: { port }, RESP: protocol, ...user }).
 
 
 def programs() -> Iterator[str]:
-    """The server programs."""
+    """The server programs under test."""
     yield servers.SERVER
     tool = [str(ROOT / "scripts/servers"), "--list", "redis:8.2", "valkey:9.1"]
     for line in subprocess.run(tool, text=True, capture_output=True).stdout.splitlines():
@@ -292,7 +292,7 @@ LOOKS: Dict[str, List[List[str]]] = {
 
 
 @pytest.mark.parametrize("user", LOOKS)
-def test_the_command_line_looks_and_intervenes(server: Server, user: str) -> None:
+def test_the_command_line_inspects_and_intervenes(server: Server, user: str) -> None:
     server.ask("LOCK.ACQUIRE", "lock:1", "holder")
     waiting = redis_lock_waits(server)
     try:

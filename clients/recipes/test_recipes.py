@@ -1,5 +1,5 @@
-"""Each program of docs/recipes.md does its task on a real server, and keeps its promise where the page says that
-something goes wrong. Programs of all languages go through the same scenario."""
+"""Each program of docs/recipes.md does its task on a real server, and behaves as the page says when something fails.
+The programs of all languages run through the same scenario."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_program_is_short() -> None:
 
 
 @recipe("Fill a cache once")
-def test_one_caller_renders_and_all_of_them_have_the_page(
+def test_one_caller_renders_and_all_of_them_get_the_page(
     server: Server, folder: Folder, title: str, language: str
 ) -> None:
     folder.script("render", "echo begun >>begun; until [ -e go ]; do sleep 0.02; done; echo the page")
@@ -109,7 +109,7 @@ def test_a_job_whose_lock_is_broken_is_stopped_within_a_third_of_the_lease(
 
 
 @recipe("A cron line")
-def test_the_second_host_runs_nothing_and_says_nothing(
+def test_the_second_host_runs_nothing_and_prints_nothing(
     server: Server, folder: Folder, title: str, language: str
 ) -> None:
     folder.script("mirror", "echo begun >>begun")
@@ -217,7 +217,7 @@ def test_the_owner_of_the_lock_is_printed(server: Server, folder: Folder, title:
 
 
 @recipe("A bounded pool with a fair queue")
-def test_three_run_at_a_time_in_the_order_in_which_they_came(
+def test_three_run_at_a_time_in_order_of_arrival(
     server: Server, folder: Folder, title: str, language: str
 ) -> None:
     folder.script("call", "echo $CALLER >>begun; until [ -e go-$CALLER ]; do sleep 0.02; done")
@@ -303,7 +303,7 @@ def test_transfers_at_the_same_time_lose_nothing(server: Server, folder: Folder,
 
 
 @recipe("A rolling deploy that stops the old leader first")
-def test_the_new_leader_begins_when_the_old_one_has_ended(
+def test_the_new_leader_starts_when_the_old_one_has_ended(
     server: Server, folder: Folder, title: str, language: str
 ) -> None:
     folder.script(

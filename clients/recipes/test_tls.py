@@ -1,5 +1,5 @@
-"""The programs of docs/tls.md, and the command line, over TLS: the certificates and the server's lines are those of the
-page, only the host, the port and the folder are others."""
+"""The programs of docs/tls.md, and the command line, over TLS, with the certificates and server settings of the page;
+only the host, the port and the folder differ."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOST, PORT, FOLDER = "locks.example", "6379", "/etc/redis/tls/"
 
 
 class Tls:
-    """A server that takes nothing but TLS."""
+    """A server that accepts only TLS."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, free_port()
@@ -98,7 +98,7 @@ def test_java(tls: Tls) -> None:
 
 
 def test_jedis(tls: Tls) -> None:
-    """By a trust store, as the page says."""
+    """With a trust store, as on the page."""
     if shutil.which("keytool") is None or not (ROOT / "clients/java/core/target/classpath").exists():
         pytest.skip("there is no Java, or no keytool")
     store = tls.folder / "trusted.p12"

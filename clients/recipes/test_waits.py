@@ -1,6 +1,6 @@
-"""A wait is one wait, however many requests a client cuts it into: LOCK.TOP, LOCK.WAITERS, the counters and what the
-alerts RedisLockStuck and RedisLockSlowWaits read (contrib/prometheus/redis-lock.lua) go by the whole of it. With each
-client as its users have it, and its own slices."""
+"""A wait counts as one wait, however many requests a client splits it into, in LOCK.TOP, LOCK.WAITERS, the counters and
+the input of the alerts RedisLockStuck and RedisLockSlowWaits (contrib/prometheus/redis-lock.lua). Tested with each
+client as its users install it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def has_no_place(server: Server) -> bool:
 
 
 def longest_ms(server: Server) -> Tuple[int, int, int]:
-    """The wait that goes on, as LOCK.TOP, LOCK.WAITERS and the exporter's script tell it."""
+    """The current wait in LOCK.TOP, LOCK.WAITERS and the exporter's script."""
     [lock] = [fields(lock) for lock in server.ask("LOCK.TOP")] or [{"longest": 0}]
     waiters: List[Any] = [fields(waiter) for waiter in server.ask("LOCK.WAITERS", "key")] or [{"waited": 0}]
     exported = fields(server.ask("EVAL", SCRIPT, 0))
@@ -83,7 +83,7 @@ def longest_ms(server: Server) -> Tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("client", SLICE_S)
-def test_a_wait_that_goes_on_is_longer_than_a_slice(server: Server, client: str) -> None:
+def test_a_wait_may_be_longer_than_one_of_its_requests(server: Server, client: str) -> None:
     past_a_slice = SLICE_S[client] * 1000 + 1000
     server.ask("LOCK.ACQUIRE", "key", "holder", "EX", 300)
     waiting = start(client, server, 60)

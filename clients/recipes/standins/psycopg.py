@@ -1,5 +1,5 @@
-"""In place of psycopg: what docs/recipes.md calls of it, on SQLite. The statement goes through as it is; psycopg's
-%(name)s is SQLite's :name."""
+"""Replaces psycopg by SQLite, for the calls of docs/recipes.md. Only psycopg's %(name)s is translated, to SQLite's
+:name."""
 
 import os
 import re

@@ -1,5 +1,5 @@
 """Runs one statement on SQLite for the stand-ins in other languages: `sql.py STATEMENT [NUMBER …]`, with PostgreSQL's
-$1. Prints how many rows were changed, or the first column of each row that was found, as JSON."""
+$1. Prints the number of changed rows, or the first column of each row found, as JSON."""
 
 import json
 import os
