@@ -205,7 +205,7 @@ impl Guard {
     /// Restarts the lease: it expires this long from now. Later renewals use this length as well.
     ///
     /// # Errors
-    /// Those of [`Guard::extend`].
+    /// The errors of [`Guard::extend`].
     pub async fn renew(&self, lease: Duration) -> Result<()> {
         checked(lease)?;
         match protocol::renew(&self.transport(), &self.family, &self.hold, Some(lease)).await? {

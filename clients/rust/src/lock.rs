@@ -259,7 +259,7 @@ impl Lock {
     /// no server replies, it takes at most two seconds longer: one for the last attempt, one for the cleanup.
     ///
     /// # Errors
-    /// Those of [`Lock::acquire`], and [`Error::Redis`] if the server could not be reached in time.
+    /// The errors of [`Lock::acquire`], and [`Error::Redis`] if the server could not be reached in time.
     pub async fn acquire_within(&self, wait: Duration) -> Result<Option<Guard>> {
         Ok(self.take(Wait::within(wait), Coalesce::Off).await?.guard())
     }
@@ -268,7 +268,7 @@ impl Lock {
     /// waiting for it.
     ///
     /// # Errors
-    /// Those of [`Lock::acquire`], and [`Error::Redis`] if the server could not be reached for a second.
+    /// The errors of [`Lock::acquire`], and [`Error::Redis`] if the server could not be reached for a second.
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
         Ok(self.take(Wait::Not, Coalesce::Off).await?.guard())
     }
@@ -305,7 +305,7 @@ impl Lock {
     /// command did not run.
     ///
     /// # Errors
-    /// Those of [`Lock::run`] and [`Lock::acquire_within`].
+    /// The errors of [`Lock::run`] and [`Lock::acquire_within`].
     pub async fn run_within<T: FromRedisValue>(&self, command: &Cmd, wait: Duration) -> Result<Option<T>> {
         self.run_in_turn(command, Wait::within(wait)).await
     }
@@ -314,7 +314,7 @@ impl Lock {
     /// not run.
     ///
     /// # Errors
-    /// Those of [`Lock::run`] and [`Lock::try_acquire`].
+    /// The errors of [`Lock::run`] and [`Lock::try_acquire`].
     pub async fn try_run<T: FromRedisValue>(&self, command: &Cmd) -> Result<Option<T>> {
         self.run_in_turn(command, Wait::Not).await
     }

@@ -36,7 +36,7 @@ impl Lock {
     /// It needs a mutex without [`Lock::mixed`] and [`Lock::at_least`], under which a release would not end the wait.
     ///
     /// # Errors
-    /// Those of [`Lock::acquire_within`], and [`Error::Usage`] for another lock.
+    /// The errors of [`Lock::acquire_within`], and [`Error::Usage`] for another lock.
     pub async fn acquire_coalesced(&self, wait: Duration) -> Result<Coalesced> {
         self.coalesced(Wait::within(wait)).await
     }

@@ -159,8 +159,8 @@ public final class RedisLocks implements AutoCloseable {
 
   /**
    * Closes the connections that were opened for these locks, and ends their renewals and waits. The
-   * client stays open. Locks that are still held are lost: those of a session at once; those with
-   * {@link RedisLock#autoRenew()} are released now, for which this waits a second at most; all
+   * client stays open. Locks that are still held are lost: those with a session immediately; those
+   * with {@link RedisLock#autoRenew()} are released now, for which this waits a second at most; all
    * others expire with their lease.
    */
   @Override
