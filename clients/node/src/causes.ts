@@ -27,7 +27,7 @@ export class Failures {
     } else if (!(latest instanceof Error) || latest.cause !== inner) {
       this.latest = { error: inner, at: now() };
     }
-    if (isDenied(error)) for (const tell of [...this.denials]) tell(new Trouble(error, "unsent"));
+    if (isDenied(error)) for (const callback of [...this.denials]) callback(new Trouble(error, "unsent"));
   }
 
   /** The connection is back. */
@@ -44,9 +44,9 @@ export class Failures {
    * Calls back when the server refuses the user, because waiting longer cannot help. Returns a function that
    * unsubscribes.
    */
-  onDenial(tell: (trouble: Trouble) => void): () => void {
-    this.denials.add(tell);
-    return () => void this.denials.delete(tell);
+  onDenial(callback: (trouble: Trouble) => void): () => void {
+    this.denials.add(callback);
+    return () => void this.denials.delete(callback);
   }
 
   /** Limits how long a library waits for a connection. Rejects with `Trouble`. */

@@ -192,7 +192,7 @@ export class Patience<Request extends Unanswered> {
   constructor(
     private readonly unsentMs: number,
     private readonly connected: () => boolean,
-    private readonly giveUp: (request: Request) => void,
+    private readonly cancel: (request: Request) => void,
   ) {}
 
   begin(request: Request, withinMs = Infinity): void {
@@ -220,7 +220,7 @@ export class Patience<Request extends Unanswered> {
     for (const request of this.requests) {
       if (request.checkAt <= time) {
         if (request.lateAt <= time || !(request.sent || this.connected())) {
-          this.giveUp(request);
+          this.cancel(request);
           continue;
         }
         request.checkAt = request.sent ? request.lateAt : Math.min(time + this.unsentMs, request.lateAt);

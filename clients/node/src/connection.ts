@@ -45,7 +45,7 @@ export interface Node {
   /** Decodes the reply of an inner command as the library's own call of that command does. */
   decoded(command: string, reply: unknown): unknown;
   /** Calls back whenever the connection ends, because requests that were queued over it have then left the queue. */
-  onInterrupted(tell: () => void): void;
+  onInterrupted(callback: () => void): void;
   /** Opens the connection for messages, which reconnects until it is closed. */
   subscriber(events: SubscriberEvents): Subscriber;
   /** Opens a dedicated connection, which is never replaced. */
@@ -71,7 +71,7 @@ export interface OwnConnection {
   send(words: readonly Word[], withinMs: number | undefined): Promise<unknown>;
   sendAsking(words: readonly Word[], withinMs: number | undefined): Promise<unknown>;
   packet(parts: readonly Part[], how?: "asking"): Promise<unknown[]>;
-  onEnd(tell: () => void): void;
+  onEnd(callback: () => void): void;
   close(): void;
 }
 
@@ -87,7 +87,7 @@ export interface Route {
   /** The prefix that the library puts before every key. */
   readonly keyPrefix: string | Buffer;
   /** Calls back when the client has ended and will not connect again. */
-  onEnd(tell: () => void): void;
+  onEnd(callback: () => void): void;
   /**
    * The node of a slot. Rejects with `Trouble`. Returned without a promise, it is the only node, which never redirects.
    */

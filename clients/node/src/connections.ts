@@ -255,7 +255,7 @@ function asking(own: OwnConnection): OwnConnection {
     send: (words, withinMs) => own.sendAsking(words, withinMs),
     sendAsking: (words, withinMs) => own.sendAsking(words, withinMs),
     packet: (parts) => own.packet(parts, "asking"),
-    onEnd: (tell) => own.onEnd(tell),
+    onEnd: (callback) => own.onEnd(callback),
     close: () => own.close(),
   };
 }

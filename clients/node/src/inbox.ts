@@ -26,7 +26,7 @@ export class Waiter {
 
   constructor(private readonly leave: (waiter: Waiter) => void) {}
 
-  tell(notice: Notice): void {
+  notify(notice: Notice): void {
     this.notices.push(notice);
     this.wake?.();
   }
@@ -79,7 +79,7 @@ export class Inbox {
     });
     // The requests themselves depend on the shared connection.
     node.onInterrupted(() => {
-      this.tellAll();
+      this.interruptAll();
       if (node.ended) this.subscriber.close();
     });
   }
@@ -123,7 +123,7 @@ export class Inbox {
 
   /** Register before the request is sent, because its message may come before its reply. */
   waiter(key: Word, token: Word): Waiter {
-    const about = subject(told(key), told(token));
+    const about = subject(asInMessage(key), asInMessage(token));
     const waiter = new Waiter(() => {
       this.waiting -= 1;
       const others = this.waiters.get(about);
@@ -140,7 +140,7 @@ export class Inbox {
    * next request waits, which was not cancelled. Returns a function to call if the request was not queued.
    */
   cancelling(key: Word, token: Word): () => void {
-    const about = subject(told(key), told(token));
+    const about = subject(asInMessage(key), asInMessage(token));
     this.cancels.set(about, [...(this.cancels.get(about) ?? []), now() + LATE_CANCEL_MS]);
     return () => void this.takeCancel(about);
   }
@@ -166,25 +166,25 @@ export class Inbox {
     if (waiters === undefined) return;
     // One owner may wait twice for one key. The message does not say for which request, so each asks again.
     const notice: Notice = waiters.size === 1 && !isOurs ? message : { outcome: "interrupted" };
-    for (const waiter of waiters) waiter.tell(notice);
+    for (const waiter of waiters) waiter.notify(notice);
   }
 
   private interrupt(): void {
     this.cancels.clear();
     this.channels.clear();
     this.confirmed.clear();
-    this.tellAll();
+    this.interruptAll();
   }
 
-  private tellAll(): void {
+  private interruptAll(): void {
     for (const waiters of this.waiters.values()) {
-      for (const waiter of waiters) waiter.tell({ outcome: "interrupted" });
+      for (const waiter of waiters) waiter.notify({ outcome: "interrupted" });
     }
   }
 }
 
 /** The server's JSON form of a word: a string, or `{"base64":…}` if it is not UTF-8. */
-function told(word: Word): unknown {
+function asInMessage(word: Word): unknown {
   if (!Buffer.isBuffer(word)) return String(word);
   const text = word.toString();
   return Buffer.from(text).equals(word) ? text : { base64: word.toString("base64") };

@@ -76,7 +76,7 @@ interface CommandClass {
  * Both become a PING here.
  */
 interface OnceCommand extends Command, Unanswered {
-  givenUp: boolean;
+  cancelled: boolean;
 }
 
 const CLOSED = "The server closed the connection before it was ready: this may be a TLS port";
@@ -106,7 +106,7 @@ function onceCommand(base: CommandClass): new (name: string, args: unknown[], en
   if (made === undefined) {
     made = class extends base implements OnceCommand {
       sent = false;
-      givenUp = false;
+      cancelled = false;
       checkAt = 0;
       lateAt = 0;
 
@@ -115,7 +115,7 @@ function onceCommand(base: CommandClass): new (name: string, args: unknown[], en
       }
 
       override toWritable(socket: unknown): string | Buffer {
-        if (this.givenUp) return PING;
+        if (this.cancelled) return PING;
         this.sent = true;
         return super.toWritable(socket);
       }
@@ -126,9 +126,9 @@ function onceCommand(base: CommandClass): new (name: string, args: unknown[], en
 }
 
 /** Calls back with each error. ioredis prints errors without a listener, and still does so with this one. */
-function onError(client: Pick<Redis, "on" | "listenerCount">, tell: (error: unknown) => void): void {
+function onError(client: Pick<Redis, "on" | "listenerCount">, callback: (error: unknown) => void): void {
   client.on("error", (error: Error) => {
-    tell(error);
+    callback(error);
     if (client.listenerCount("error") === 1) console.error("[ioredis] Unhandled error event:", error.stack);
   });
 }
@@ -140,7 +140,7 @@ class IoredisNode implements Node {
     () => this.redis.status === "ready",
     (command) => command.reject(this.trouble(new Error("No reply in time"), command)),
   );
-  private readonly tells: (() => void)[] = [];
+  private readonly callbacks: (() => void)[] = [];
   private readonly Base: CommandClass;
   private readonly Command: new (name: string, args: unknown[], encoding: string | null) => OnceCommand;
 
@@ -158,7 +158,7 @@ class IoredisNode implements Node {
       const lost = new Trouble(new Error("The connection was lost before the reply"), "unanswered");
       // A command in ioredis's offline queue would be sent on the next connection.
       for (const command of this.patience.requests) if (command.sent) command.reject(lost);
-      for (const tell of this.tells) tell();
+      for (const callback of this.callbacks) callback();
     };
     redis.on("close", interrupted);
     redis.on("end", interrupted);
@@ -189,8 +189,8 @@ class IoredisNode implements Node {
     return this.patience.requests.size > 0;
   }
 
-  onInterrupted(tell: () => void): void {
-    this.tells.push(tell);
+  onInterrupted(callback: () => void): void {
+    this.callbacks.push(callback);
   }
 
   send(words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown> {
@@ -206,7 +206,7 @@ class IoredisNode implements Node {
       },
       (error: unknown) => {
         this.patience.end(command);
-        command.givenUp = true;
+        command.cancelled = true;
         throw error instanceof Trouble ? error : this.trouble(error, command);
       },
     );
@@ -269,7 +269,7 @@ class IoredisNode implements Node {
       send: (words, withinMs) => node.send(words, withinMs),
       sendAsking: (words, withinMs) => node.sendAsking(words, withinMs),
       packet: (parts, how) => node.packet(parts, how),
-      onEnd: (tell) => void redis.on("end", tell),
+      onEnd: (callback) => void redis.on("end", callback),
       // If the connection has ended, ioredis (5.11) would wait for the end again, for two seconds.
       close: () => node.ended || redis.disconnect(),
     };
@@ -372,8 +372,8 @@ class Single implements Route {
     return this.only.failures;
   }
 
-  onEnd(tell: () => void): void {
-    this.redis.on("end", tell);
+  onEnd(callback: () => void): void {
+    this.redis.on("end", callback);
   }
 
   node(): Node {
@@ -401,8 +401,8 @@ class Clustered implements Route {
     cluster.on("node error", (error: unknown, address: string) => this.failures.record(error, address));
   }
 
-  onEnd(tell: () => void): void {
-    this.cluster.on("end", tell);
+  onEnd(callback: () => void): void {
+    this.cluster.on("end", callback);
   }
 
   async node(slot: number): Promise<Node> {

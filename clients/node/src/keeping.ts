@@ -21,7 +21,7 @@ export function keepRenewed(owned: Owned, family: Family, connections: Connectio
     const reply = await connections.send(family.key, words, Math.max(50, kept.deadline - sent));
     if (Number(reply) !== 1) return false;
     if (kept.lease !== null) kept.deadline = sent + kept.lease;
-    connections.observed.tell(family, kept.token, { event: "renewed", fence: kept.fence });
+    connections.observed.emit(family, kept.token, { event: "renewed", fence: kept.fence });
     return true;
   });
 }

@@ -167,7 +167,7 @@ export abstract class LockBase<
     const token = makeToken();
     let isQueued = false;
     const onQueued = (): void => {
-      if (!isQueued) this.tell(token, { event: "queued" });
+      if (!isQueued) this.emit(token, { event: "queued" });
       isQueued = true;
     };
     // Without a lease, a process that dies meanwhile would leave the lock behind.
@@ -181,20 +181,20 @@ export abstract class LockBase<
     try {
       granted = await protocol.acquire(connections, own, request, patience);
     } catch (error) {
-      this.tell(token, { event: "not_granted", wait: now() - began, error });
+      this.emit(token, { event: "not_granted", wait: now() - began, error });
       throw error;
     } finally {
       own?.close();
     }
     const wait = now() - began;
     if (granted === undefined || granted.done || granted.ran === undefined) {
-      this.tell(token, { event: "not_granted", wait });
+      this.emit(token, { event: "not_granted", wait });
       throw await this.notAcquired(waitMs, options);
     }
     const { fence, ran } = granted;
-    if (!ran.isReleased) protocol.giveBack(connections, request);
-    this.tell(token, { event: "granted", fence, wait });
-    this.tell(token, {
+    if (!ran.isReleased) protocol.releaseInBackground(connections, request);
+    this.emit(token, { event: "granted", fence, wait });
+    this.emit(token, {
       event: ran.error instanceof LockLostError ? "lost" : "released",
       fence,
       hold: now() - began - wait,
@@ -337,20 +337,20 @@ export abstract class LockBase<
     try {
       answer = await this.take(options, patience, asked);
     } catch (error) {
-      this.tell(asked.owner, { event: "not_granted", wait: now() - began, error });
+      this.emit(asked.owner, { event: "not_granted", wait: now() - began, error });
       throw error;
     }
     if (!this.connections.observed.isOn) return answer;
     const wait = now() - began;
-    this.tell(
+    this.emit(
       asked.owner,
       answer?.done === false ? { event: "granted", fence: answer.fence, wait } : { event: "not_granted", wait },
     );
     return answer;
   }
 
-  private tell(owner: Word | undefined, outcome: Parameters<Observed["tell"]>[2]): void {
-    this.connections.observed.tell(this.family, owner ?? "", outcome);
+  private emit(owner: Word | undefined, outcome: Parameters<Observed["emit"]>[2]): void {
+    this.connections.observed.emit(this.family, owner ?? "", outcome);
   }
 
   private take(
@@ -420,7 +420,7 @@ export abstract class LockBase<
       session,
       coalesce,
       onQueued: () => {
-        if (!asked.isQueued) this.tell(token, { event: "queued" });
+        if (!asked.isQueued) this.emit(token, { event: "queued" });
         asked.isQueued = true;
       },
     };
@@ -428,7 +428,7 @@ export abstract class LockBase<
     try {
       const granted = await protocol.acquire(connections, own, request, patience);
       if (granted === undefined || granted.done) return granted;
-      if (granted.wasLost || owned.told) throw await this.givenBack(owned, request);
+      if (granted.wasLost || owned.lossReported) throw await this.releaseGrant(owned, request);
       if (settings.atLeast > 0 && granted.fence !== owned.fence) owned.keptUntil = now() + settings.atLeast;
       if (own !== undefined && settings.replicas > 0) {
         await protocol.replicated(connections, own, request, settings, patience.signal);
@@ -441,7 +441,7 @@ export abstract class LockBase<
   }
 
   /** Releases a grant because the owner's earlier hold was lost. */
-  private async givenBack(owned: Owned, request: Request): Promise<LockLostError> {
+  private async releaseGrant(owned: Owned, request: Request): Promise<LockLostError> {
     await protocol.releaseAll(this.connections, request);
     owned.lose();
     return new LockLostError("the lock was lost before it was acquired again, so the new hold was released", this.name);
@@ -450,7 +450,7 @@ export abstract class LockBase<
   /** Registers the grant and starts its renewal. `session`: the connection that it is bound to. */
   private keep(owned: Owned, granted: Granted, autoRenew: boolean, session?: OwnConnection): void {
     const { connections, family } = this;
-    if (!owned.modes.has(family.mode)) owned.onLost(() => this.tellLoss(owned));
+    if (!owned.modes.has(family.mode)) owned.onLost(() => this.reportLoss(owned));
     owned.granted(granted, family.mode);
     if (family.reentrant) this.context.made.add(owned);
     if (connections.observed.observer !== undefined) owned.watched();
@@ -465,8 +465,8 @@ export abstract class LockBase<
   }
 
   /** Notifies the observer of the loss, for each mode that is held. */
-  private tellLoss(owned: Owned): void {
+  private reportLoss(owned: Owned): void {
     const { holds, since } = owned.modes.get(this.family.mode) ?? { holds: 0, since: 0 };
-    if (holds > 0) this.tell(owned.token, { event: "lost", fence: owned.fence, hold: now() - since });
+    if (holds > 0) this.emit(owned.token, { event: "lost", fence: owned.fence, hold: now() - since });
   }
 }

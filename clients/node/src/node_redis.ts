@@ -76,7 +76,7 @@ class OnceCommand implements Unanswered {
   /** Tracing reads the words as well, before the command is in the queue; Node 18 does so even without a subscriber. */
   queued = false;
   private readonly words: number;
-  private givenUp = false;
+  private cancelled = false;
 
   constructor(
     words: readonly Word[],
@@ -92,15 +92,15 @@ class OnceCommand implements Unanswered {
 
   get length(): number {
     if (this.queued && !this.sent && !this.isWritable()) throw new NotReadyError("The connection is not ready");
-    if (this.givenUp) return 1;
+    if (this.cancelled) return 1;
     if (this.queued) this.sent = true;
     return this.words;
   }
 
-  giveUp(trouble: Trouble): void {
+  cancel(trouble: Trouble): void {
     this.reject(trouble);
     if (this.sent) return;
-    this.givenUp = true;
+    this.cancelled = true;
     this[0] = "PING";
   }
 }
@@ -116,7 +116,7 @@ class ClientNode implements Node {
   private readonly patience = new Patience<OnceCommand>(
     UNSENT_MS,
     () => this.client.isReady,
-    (command) => this.giveUp(command, new Error("No reply in time")),
+    (command) => this.cancel(command, new Error("No reply in time")),
   );
 
   constructor(
@@ -132,7 +132,7 @@ class ClientNode implements Node {
     client.on(errorMonitor, (error: unknown) => this.failures.record(error));
     client.on("ready", () => this.failures.clear());
     this.failures.onDenial((trouble) => {
-      for (const command of this.patience.requests) if (!command.sent) this.giveUp(command, trouble);
+      for (const command of this.patience.requests) if (!command.sent) this.cancel(command, trouble);
     });
   }
 
@@ -148,10 +148,10 @@ class ClientNode implements Node {
     return this.patience.requests.size > 0;
   }
 
-  onInterrupted(tell: () => void): void {
-    this.client.on("reconnecting", tell);
-    this.client.on("end", tell);
-    this.client.on("error", tell);
+  onInterrupted(callback: () => void): void {
+    this.client.on("reconnecting", callback);
+    this.client.on("end", callback);
+    this.client.on("error", callback);
   }
 
   send(words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown> {
@@ -165,14 +165,14 @@ class ClientNode implements Node {
           this.patience.end(command);
           resolve(reply);
         },
-        (error: unknown) => this.giveUp(command, error),
+        (error: unknown) => this.cancel(command, error),
       );
     });
   }
 
-  private giveUp(command: OnceCommand, error: unknown): void {
+  private cancel(command: OnceCommand, error: unknown): void {
     this.patience.end(command);
-    command.giveUp(this.trouble(error, command));
+    command.cancel(this.trouble(error, command));
   }
 
   async sendAsking(words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown> {
@@ -202,11 +202,11 @@ class ClientNode implements Node {
     // It would refuse commands before it is open.
     let ended = false;
     const node = new ClientNode(client, true, () => !ended);
-    const tells: (() => void)[] = [];
+    const callbacks: (() => void)[] = [];
     const end = (): void => {
       if (ended) return;
       ended = true;
-      for (const tell of tells) tell();
+      for (const callback of callbacks) callback();
     };
     onEnd(client, end);
     const close = closing(client);
@@ -219,7 +219,7 @@ class ClientNode implements Node {
       send: (words, withinMs) => node.send(words, withinMs),
       sendAsking: (words, withinMs) => node.sendAsking(words, withinMs),
       packet: (parts, how) => node.packet(parts, how),
-      onEnd: (tell) => void tells.push(tell),
+      onEnd: (callback) => void callbacks.push(callback),
       close: () => {
         close();
         end();
@@ -243,9 +243,9 @@ class ClientNode implements Node {
 }
 
 /** Calls back even without the event "end": a client that stops connecting only emits an error. */
-function onEnd(client: Client, tell: () => void): void {
-  client.on("end", tell);
-  client.on("error", () => client.isOpen || tell());
+function onEnd(client: Client, callback: () => void): void {
+  client.on("end", callback);
+  client.on("error", () => client.isOpen || callback());
 }
 
 /**
@@ -338,8 +338,8 @@ class Single implements Route {
     return this.only.failures;
   }
 
-  onEnd(tell: () => void): void {
-    onEnd(this.client, tell);
+  onEnd(callback: () => void): void {
+    onEnd(this.client, callback);
   }
 
   node(): Node {
@@ -357,11 +357,11 @@ class BySentinel implements Route {
   readonly clustered = false;
   readonly failures = new Failures();
   readonly keyPrefix: string | Buffer;
-  private readonly tells: (() => void)[] = [];
+  private readonly callbacks: (() => void)[] = [];
   /** A sentinel client emits no event when it ends, but its connections do, and it is not ready any more by then. */
   private readonly nodes = new Nodes(true, (client) => {
     client.on("end", () => {
-      if (!this.sentinel.isReady) for (const tell of this.tells) tell();
+      if (!this.sentinel.isReady) for (const callback of this.callbacks) callback();
     });
     // The sentinel client does not propagate their errors.
     client.on(errorMonitor, (error: unknown) => this.failed(error));
@@ -380,8 +380,8 @@ class BySentinel implements Route {
     if (isDenied(error)) this.refusal = error;
   }
 
-  onEnd(tell: () => void): void {
-    this.tells.push(tell);
+  onEnd(callback: () => void): void {
+    this.callbacks.push(callback);
   }
 
   async node(): Promise<Node> {
@@ -420,8 +420,8 @@ class Clustered implements Route {
     );
   }
 
-  onEnd(tell: () => void): void {
-    this.cluster.on("disconnect", tell);
+  onEnd(callback: () => void): void {
+    this.cluster.on("disconnect", callback);
   }
 
   async node(slot: number): Promise<Node> {

@@ -51,7 +51,7 @@ export class Observed {
     return this.observer !== undefined || debug.enabled;
   }
 
-  tell({ kind, keys }: { kind: LockKind; keys: readonly Word[] }, owner: Word, outcome: Outcome): void {
+  emit({ kind, keys }: { kind: LockKind; keys: readonly Word[] }, owner: Word, outcome: Outcome): void {
     if (!this.isOn) return;
     try {
       const event = { ...outcome, kind, keys: keys.map(textOf), owner: textOf(owner) } as LockEvent;

@@ -27,12 +27,12 @@ export class Operations implements HoldActions {
     const releasing = family.counts ? kept.first(release) : release();
     if (!family.counts) connections.endings.add(family.keys, kept.token, releasing);
     if (connections.observed.isOn) {
-      const tell = (error?: unknown): void => {
+      const report = (error?: unknown): void => {
         if (error instanceof LockLostError) return;
         const outcome = { event: "released", fence, hold: now() - since } as const;
-        connections.observed.tell(family, kept.token, error === undefined ? outcome : { ...outcome, error });
+        connections.observed.emit(family, kept.token, error === undefined ? outcome : { ...outcome, error });
       };
-      void releasing.then(() => tell(), tell);
+      void releasing.then(() => report(), report);
     }
     return releasing;
   }
@@ -46,7 +46,7 @@ export class Operations implements HoldActions {
       throw new LockLostError(`the lock "${lock}" was lost before it was extended`, lock);
     }
     owned.renewed(lease);
-    connections.observed.tell(family, owned.token, { event: "renewed", fence: owned.fence });
+    connections.observed.emit(family, owned.token, { event: "renewed", fence: owned.fence });
   }
 
   /** After its release, `atLeast` may keep the lock held for a while, but not for this hold. */

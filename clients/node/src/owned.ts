@@ -78,7 +78,7 @@ export class Owned {
   private isLost = false;
   private isWatched = false;
   private watch: ((owned: Owned) => Keeper) | undefined;
-  private readonly tells: ((error: LockLostError) => void)[] = [];
+  private readonly callbacks: ((error: LockLostError) => void)[] = [];
   private last: Promise<unknown> | undefined;
   /** The acquires that are running or waiting for their turn, and that the server may queue. */
   private queued = 0;
@@ -99,7 +99,7 @@ export class Owned {
   }
 
   /** True if the loss was reported. It is then final, even if the server still has the hold. */
-  get told(): boolean {
+  get lossReported(): boolean {
     return this.isLost;
   }
 
@@ -109,11 +109,11 @@ export class Owned {
     this.isLost = true;
     this.stopKeepers();
     const error = new LockLostError(`the lock "${this.lock}" was lost`, this.lock);
-    for (const tell of this.tells) tell(error);
+    for (const callback of this.callbacks) callback(error);
   }
 
-  onLost(tell: (error: LockLostError) => void): void {
-    this.tells.push(tell);
+  onLost(callback: (error: LockLostError) => void): void {
+    this.callbacks.push(callback);
   }
 
   /** How to watch the deadline. This costs a timer, so it starts with the first listener for a loss. */

@@ -359,7 +359,7 @@ class AskingOnce extends Sending {
 class AskingByMessage extends Sending {
   private isFirst = true;
   /** True if an earlier request was queued and its outcome not received, so a late message may concern that request. */
-  private isUntold = false;
+  private isMessagePending = false;
 
   constructor(
     private readonly connections: Connections,
@@ -440,11 +440,11 @@ class AskingByMessage extends Sending {
     if (answered !== "queued") return answered;
     request.onQueued();
     const over = sent + blockMs;
-    const askAgain = Math.min(sent + slice, over + LATE_MESSAGE_MS);
-    const isLate = this.isUntold;
-    this.isUntold = true;
+    const retryAt = Math.min(sent + slice, over + LATE_MESSAGE_MS);
+    const isLate = this.isMessagePending;
+    this.isMessagePending = true;
     for (;;) {
-      const notice = await waiter.next(askAgain - now(), this.signal);
+      const notice = await waiter.next(retryAt - now(), this.signal);
       if (notice === undefined) return undefined;
       switch (notice.outcome) {
         case "granted":
@@ -454,14 +454,14 @@ class AskingByMessage extends Sending {
         case "timeout":
           // Too early for this request, so the message belongs to an earlier one.
           if (now() < over - 5) continue;
-          this.isUntold = this.open = false;
+          this.isMessagePending = this.open = false;
           return undefined;
         case "cancelled":
           // It stays open: if the message concerns an earlier request of the token, this one is still queued.
           throw new Trouble(new Error("UNBLOCKED cancelled"), "refused");
         case "superseded":
         case "unblocked":
-          return this.askAgainSoon(ends);
+          return this.pauseBeforeRetry(ends);
         default:
           // Interrupted, moved, or a key of another type: the reply to the next request has the reason.
           return undefined;
@@ -491,7 +491,7 @@ class AskingByMessage extends Sending {
   }
 
   /** Pauses because the same request came over another connection, or the server has become a replica. */
-  private async askAgainSoon(ends: number): Promise<undefined> {
+  private async pauseBeforeRetry(ends: number): Promise<undefined> {
     await pause(Math.min(250 * (0.5 + Math.random() / 2), Math.max(0, ends - now())), this.signal);
   }
 }
@@ -1010,7 +1010,7 @@ function ownError(error: unknown, lock: string): unknown {
 }
 
 /** Releases a hold whose release failed, in the background, without a caller that waits. */
-export function giveBack(connections: Connections, request: Request): void {
+export function releaseInBackground(connections: Connections, request: Request): void {
   const { family, token, lease } = request;
   const all = undone(connections, family.key, family.release(token, 0, "done"), lease);
   const each = family.releaseEach(token).map((words) => undone(connections, words[1] as Word, words, lease));
