@@ -97,7 +97,8 @@ it("the archive of `package`", options, () =>
   installed(async (packed, application) => {
     await run(join(packed, "package"), [application]);
     const readme = readFileSync(join(packed, "README.md"), "utf8");
-    const [, archive = ""] = /npm install FOLDER\/(\S+\.tgz)/.exec(readme) ?? [];
+    const [, archive] = /npm install FOLDER\/(\S+\.tgz)/.exec(readme) ?? [];
+    assert.ok(archive, "the README names the archive");
     await run("npm", ["install", `./${archive}`], { cwd: application });
   }),
 );

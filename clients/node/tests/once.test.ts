@@ -176,9 +176,9 @@ suite("once", (each) => {
     await eventually(() => makers === 1, "a maker that hangs");
     const long = new Lock(connected.client, "k", { lease: 600_000 });
     assert.equal(await long.once(value.read, async () => "after the lease"), "after the lease");
-    const session = new Lock(connected.client, "k", { lease: 300, session: true });
+    const session = new Lock(connected.client, "k", { lease: 1200, session: true });
     const bound = async (): Promise<string> => {
-      await eventually(async () => (await server.holders("k"))[0]?.["age"] > 600, "a hold that outlives its lease");
+      await eventually(async () => (await server.holders("k"))[0]?.["age"] > 2500, "a hold that outlives its lease");
       return "bound";
     };
     assert.equal(await session.once(value.read, bound), "bound");

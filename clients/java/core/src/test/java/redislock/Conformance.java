@@ -549,8 +549,8 @@ abstract class Conformance extends Cases {
 
   @Test
   void session() throws Exception {
-    Hold hold = locks.mutex("k").lease(ms(600)).session().acquire();
-    Thread.sleep(1500);
+    Hold hold = locks.mutex("k").lease(ms(1200)).session().acquire();
+    Thread.sleep(3000);
     assertEquals(0, server.calls("lock.renew"));
     assertFalse(hold.isLost());
     long client = info("k").holders().get(0).session().orElseThrow();
