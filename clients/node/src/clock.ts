@@ -184,7 +184,7 @@ export interface Unanswered {
  * One timer serves all of them, and a reply leaves it set: it fires at the earliest time at which one of the requests
  * was to be checked. Setting one for each request took 1 of its 35 µs.
  */
-export class Patience<Request extends Unanswered> {
+export class ReplyTimeouts<Request extends Unanswered> {
   readonly requests = new Set<Request>();
   private readonly timer = new Timer();
   private rings = Infinity;

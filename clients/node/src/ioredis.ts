@@ -3,7 +3,7 @@
 import type { Node, OwnConnection, Part, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
 import { settled, UNSENT_MS } from "./connection.js";
 import { Failures } from "./causes.js";
-import { aside, Patience, type Unanswered } from "./clock.js";
+import { aside, ReplyTimeouts, type Unanswered } from "./clock.js";
 import { Outsiders, type Outsider } from "./outsiders.js";
 import { isReply, Trouble } from "./replies.js";
 
@@ -135,7 +135,7 @@ function onError(client: Pick<Redis, "on" | "listenerCount">, callback: (error: 
 
 class IoredisNode implements Node {
   readonly failures = new Failures();
-  private readonly patience = new Patience<OnceCommand>(
+  private readonly replyTimeouts = new ReplyTimeouts<OnceCommand>(
     UNSENT_MS,
     () => this.redis.status === "ready",
     (command) => command.reject(this.trouble(new Error("No reply in time"), command)),
@@ -157,7 +157,7 @@ class IoredisNode implements Node {
     const interrupted = (): void => {
       const lost = new Trouble(new Error("The connection was lost before the reply"), "unanswered");
       // A command in ioredis's offline queue would be sent on the next connection.
-      for (const command of this.patience.requests) if (command.sent) command.reject(lost);
+      for (const command of this.replyTimeouts.requests) if (command.sent) command.reject(lost);
       for (const callback of this.callbacks) callback();
     };
     redis.on("close", interrupted);
@@ -173,7 +173,7 @@ class IoredisNode implements Node {
     });
     onError(redis, (error) => this.failures.record(error));
     this.failures.onDenial((trouble) => {
-      for (const command of this.patience.requests) if (!command.sent) command.reject(trouble);
+      for (const command of this.replyTimeouts.requests) if (!command.sent) command.reject(trouble);
     });
   }
 
@@ -186,7 +186,7 @@ class IoredisNode implements Node {
   }
 
   get isBusy(): boolean {
-    return this.patience.requests.size > 0;
+    return this.replyTimeouts.requests.size > 0;
   }
 
   onInterrupted(callback: () => void): void {
@@ -198,14 +198,14 @@ class IoredisNode implements Node {
     const sending = this.redis.sendCommand(command) as Promise<unknown>;
     // Tracing returns a derived promise.
     if (sending !== command.promise) Promise.resolve(sending).catch(() => undefined);
-    this.patience.begin(command, withinMs);
+    this.replyTimeouts.begin(command, withinMs);
     return command.promise.then(
       (reply) => {
-        this.patience.end(command);
+        this.replyTimeouts.end(command);
         return reply;
       },
       (error: unknown) => {
-        this.patience.end(command);
+        this.replyTimeouts.end(command);
         command.cancelled = true;
         throw error instanceof Trouble ? error : this.trouble(error, command);
       },

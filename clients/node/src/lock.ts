@@ -163,7 +163,7 @@ export abstract class LockBase<
     const { connections, family, settings } = this;
     const began = now();
     const waitMs = this.waitOf(options);
-    const patience = { waitMs, ends: began + waitMs, pollMs: settings.pollMs, signal: options?.signal };
+    const waitLimit = { waitMs, ends: began + waitMs, pollMs: settings.pollMs, signal: options?.signal };
     const token = makeToken();
     let isQueued = false;
     const onQueued = (): void => {
@@ -179,7 +179,7 @@ export abstract class LockBase<
     const own = settings.session ? new OwnTransport(connections, family.key) : undefined;
     let granted: Granted | Done | undefined;
     try {
-      granted = await protocol.acquire(connections, own, request, patience);
+      granted = await protocol.acquire(connections, own, request, waitLimit);
     } catch (error) {
       this.emit(token, { event: "not_granted", wait: now() - began, error });
       throw error;
@@ -299,8 +299,8 @@ export abstract class LockBase<
 
   /** The holder, if the caller asked for it. */
   protected async holder(options: AcquireOptions | undefined): Promise<string | undefined> {
-    const isTold = options?.tellHolder ?? this.settings.tellHolder;
-    return isTold ? protocol.holder(this.connections, this.family) : undefined;
+    const asksHolder = options?.tellHolder ?? this.settings.tellHolder;
+    return asksHolder ? protocol.holder(this.connections, this.family) : undefined;
   }
 
   /** Throws for options under which a release would not report the work, or a waiter would not receive the report. */
@@ -324,7 +324,7 @@ export abstract class LockBase<
     this.checkAcquire(options);
     checkedOwner(settings.atLeast, options?.token);
     const began = now();
-    const patience = { waitMs, ends: began + waitMs, pollMs: settings.pollMs, signal: options?.signal };
+    const waitLimit = { waitMs, ends: began + waitMs, pollMs: settings.pollMs, signal: options?.signal };
     const autoRenew = settings.autoRenew ?? (how === "once" && !settings.session);
     const asked: Asked = {
       add: this.perHold(options),
@@ -335,7 +335,7 @@ export abstract class LockBase<
     };
     let answer: Hold | Done | undefined;
     try {
-      answer = await this.take(options, patience, asked);
+      answer = await this.take(options, waitLimit, asked);
     } catch (error) {
       this.emit(asked.owner, { event: "not_granted", wait: now() - began, error });
       throw error;
@@ -355,23 +355,23 @@ export abstract class LockBase<
 
   private take(
     options: Options | undefined,
-    patience: protocol.Patience,
+    waitLimit: protocol.WaitLimit,
     asked: Asked,
   ): Promise<Hold | Done | undefined> {
     const { family } = this;
     const outer = family.reentrant ? this.outer(options?.within) : undefined;
     const token = options?.token ?? this.settings.token;
     if (outer === undefined && (token === undefined || !family.counts)) {
-      return this.takeAs(this.owned(token ?? makeToken()), patience, asked, token !== undefined);
+      return this.takeAs(this.owned(token ?? makeToken()), waitLimit, asked, token !== undefined);
     }
     const owned = outer ?? this.context.owner(token as Word, () => this.owned(token as string | Buffer));
     asked.owner = owned.token;
     // If the owner holds this mode already, it is granted it again at once.
-    const mayBeQueued = patience.waitMs > 0 && !(family.reentrant && owned.of(family.mode) > 0);
+    const mayBeQueued = waitLimit.waitMs > 0 && !(family.reentrant && owned.of(family.mode) > 0);
     const work = (signal: AbortSignal | undefined): Promise<Hold | Done | undefined> =>
       // The owner's last release may have come before.
-      owned.over ? this.take(options, patience, asked) : this.takeAs(owned, { ...patience, signal }, asked, true);
-    return owned.inTurn(work, { ...patience, mayBeQueued });
+      owned.over ? this.take(options, waitLimit, asked) : this.takeAs(owned, { ...waitLimit, signal }, asked, true);
+    return owned.inTurn(work, { ...waitLimit, mayBeQueued });
   }
 
   private owned(token: string | Buffer): Owned {
@@ -390,7 +390,7 @@ export abstract class LockBase<
 
   private async takeAs(
     owned: Owned,
-    patience: protocol.Patience,
+    waitLimit: protocol.WaitLimit,
     asked: Asked,
     tokenUsedBefore: boolean,
   ): Promise<Hold | Done | undefined> {
@@ -426,12 +426,12 @@ export abstract class LockBase<
     };
     const own = session || settings.replicas > 0 ? new OwnTransport(connections, family.key) : undefined;
     try {
-      const granted = await protocol.acquire(connections, own, request, patience);
+      const granted = await protocol.acquire(connections, own, request, waitLimit);
       if (granted === undefined || granted.done) return granted;
       if (granted.wasLost || owned.lossReported) throw await this.releaseGrant(owned, request);
       if (settings.atLeast > 0 && granted.fence !== owned.fence) owned.keptUntil = now() + settings.atLeast;
       if (own !== undefined && settings.replicas > 0) {
-        await protocol.replicated(connections, own, request, settings, patience.signal);
+        await protocol.replicated(connections, own, request, settings, waitLimit.signal);
       }
       this.keep(owned, granted, autoRenew, session ? own?.keep() : undefined);
       return new Hold(owned, family.mode, add, this.operations);

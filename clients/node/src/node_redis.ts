@@ -5,7 +5,7 @@ import { errorMonitor } from "node:events";
 import type { Node, OwnConnection, Part, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
 import { settled, UNSENT_MS } from "./connection.js";
 import { Failures, NotReadyError } from "./causes.js";
-import { Patience, type Unanswered } from "./clock.js";
+import { ReplyTimeouts, type Unanswered } from "./clock.js";
 import { Outsiders, type Outsider } from "./outsiders.js";
 import { isDenied, isReply, Trouble } from "./replies.js";
 
@@ -113,7 +113,7 @@ const RAW = { typeMapping: { 36: Buffer } };
 
 class ClientNode implements Node {
   readonly failures = new Failures();
-  private readonly patience = new Patience<OnceCommand>(
+  private readonly replyTimeouts = new ReplyTimeouts<OnceCommand>(
     UNSENT_MS,
     () => this.client.isReady,
     (command) => this.cancel(command, new Error("No reply in time")),
@@ -132,7 +132,7 @@ class ClientNode implements Node {
     client.on(errorMonitor, (error: unknown) => this.failures.record(error));
     client.on("ready", () => this.failures.clear());
     this.failures.onDenial((trouble) => {
-      for (const command of this.patience.requests) if (!command.sent) this.cancel(command, trouble);
+      for (const command of this.replyTimeouts.requests) if (!command.sent) this.cancel(command, trouble);
     });
   }
 
@@ -145,7 +145,7 @@ class ClientNode implements Node {
   }
 
   get isBusy(): boolean {
-    return this.patience.requests.size > 0;
+    return this.replyTimeouts.requests.size > 0;
   }
 
   onInterrupted(callback: () => void): void {
@@ -159,10 +159,10 @@ class ClientNode implements Node {
       const command = new OnceCommand(words, this.isWritable, reject);
       const replied = this.client.sendCommand(command, how === "raw" ? RAW : undefined);
       command.queued = true;
-      this.patience.begin(command, withinMs);
+      this.replyTimeouts.begin(command, withinMs);
       replied.then(
         (reply: unknown) => {
-          this.patience.end(command);
+          this.replyTimeouts.end(command);
           resolve(reply);
         },
         (error: unknown) => this.cancel(command, error),
@@ -171,7 +171,7 @@ class ClientNode implements Node {
   }
 
   private cancel(command: OnceCommand, error: unknown): void {
-    this.patience.end(command);
+    this.replyTimeouts.end(command);
     command.cancel(this.trouble(error, command));
   }
 

@@ -72,7 +72,7 @@ export interface Request {
   inner?: readonly Word[];
 }
 
-export interface Patience {
+export interface WaitLimit {
   /** How long to wait; 0: do not wait, Infinity: indefinitely. */
   waitMs: number;
   /** When that time has passed, counted from the caller's call. */
@@ -130,9 +130,9 @@ export function acquire(
   connections: Connections,
   own: OwnTransport | undefined,
   request: Request,
-  patience: Patience,
+  waitLimit: WaitLimit,
 ): Promise<Granted | Done | undefined> {
-  return withdrawing(connections, request, patience.signal, ask(connections, own, request, patience));
+  return withdrawing(connections, request, waitLimit.signal, ask(connections, own, request, waitLimit));
 }
 
 /** Work that withdraws the request after an abort. From the abort on, the owner's next acquire waits for it. */
@@ -147,8 +147,8 @@ function withdrawing<T>(
 }
 
 /** Waits for the owner's endings, within the acquire timeout. Rejects with the signal's reason. */
-async function afterEndings(settled: Promise<unknown>, request: Request, patience: Patience): Promise<void> {
-  const { waitMs, ends, signal } = patience;
+async function afterEndings(settled: Promise<unknown>, request: Request, waitLimit: WaitLimit): Promise<void> {
+  const { waitMs, ends, signal } = waitLimit;
   const limitMs = waitMs === 0 ? RESEND_MS : ends - now();
   const over = new AbortController();
   const late = (): void => {
@@ -166,13 +166,13 @@ async function ask(
   connections: Connections,
   own: OwnTransport | undefined,
   request: Request,
-  patience: Patience,
+  waitLimit: WaitLimit,
 ): Promise<Granted | Done | undefined> {
-  const { waitMs, ends, pollMs, signal } = patience;
+  const { waitMs, ends, pollMs, signal } = waitLimit;
   const { family, token, tokenUsedBefore } = request;
   // Wait for earlier requests of the owner, which could end this one.
   const settled = tokenUsedBefore ? connections.endings.settled(family.keys, token) : undefined;
-  if (settled !== undefined) await afterEndings(settled, request, patience);
+  if (settled !== undefined) await afterEndings(settled, request, waitLimit);
   const waits = waitMs > 0 && pollMs === undefined;
   const asking: Asking =
     request.inner !== undefined
@@ -262,7 +262,7 @@ async function prove(connections: Connections, { family, atLeast }: Request, end
 class Retries {
   cause: unknown;
   private readonly began = now();
-  private isTold = false;
+  private isLogged = false;
 
   constructor(
     private readonly connections: Connections,
@@ -275,8 +275,8 @@ class Retries {
     // its next error says more.
     const maySettle = trouble.stage === "redirected" || trouble.error instanceof NotReadyError;
     const isUsual = trouble.code === "GRACE" || (maySettle && now() - this.began < RESEND_MS);
-    if (this.isTold || isUsual) return;
-    this.isTold = true;
+    if (this.isLogged || isUsual) return;
+    this.isLogged = true;
     this.connections.warn(`${this.what} failed`, trouble);
   }
 }

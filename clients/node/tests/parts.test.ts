@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { it } from "node:test";
 
 import { makeToken } from "redis-lock-client";
-import { now, outOfTime, Patience } from "../src/clock.js";
+import { now, outOfTime, ReplyTimeouts } from "../src/clock.js";
 import { slotOf, tagOf } from "../src/slots.js";
 import { eventually } from "./servers.js";
 
@@ -49,23 +49,23 @@ it("one timer for all requests of a connection ends each of them at its own time
   const began = now();
   const ended = new Map<string, number>();
   let isConnected = true;
-  const patience = new Patience<Request>(
+  const replyTimeouts = new ReplyTimeouts<Request>(
     50,
     () => isConnected,
     (request) => {
       ended.set(request.name, now() - began);
-      patience.end(request);
+      replyTimeouts.end(request);
     },
   );
   const begin = (name: string, sent: boolean, withinMs?: number): Request => {
     const request = { name, sent, checkAt: 0, lateAt: 0 };
-    patience.begin(request, withinMs);
+    replyTimeouts.begin(request, withinMs);
     return request;
   };
   begin("long", true, 60_000);
   begin("endless", true);
   begin("short", true, 20);
-  patience.end(begin("answered", true, 10));
+  replyTimeouts.end(begin("answered", true, 10));
   begin("unsent", false, 60_000);
   begin("later", true, 120);
   await eventually(() => ended.size === 2, "the short ones");
@@ -77,7 +77,7 @@ it("one timer for all requests of a connection ends each of them at its own time
   await eventually(() => ended.size === 4, "the next one");
   assert.deepEqual([...ended.keys()].sort(), ["later", "short", "unsent", "unsent too"]);
   assert.deepEqual(
-    [...patience.requests].map(({ name }) => name),
+    [...replyTimeouts.requests].map(({ name }) => name),
     ["long", "endless", "sent"],
   );
 });

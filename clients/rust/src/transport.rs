@@ -118,7 +118,7 @@ impl Transport {
             // No command of another caller must come between ASKING and this one.
             _ => self.send_alone(&node, &asked, command, limit).await,
         };
-        reply.map_err(|failure| self.noted(&node, failure))
+        reply.map_err(|failure| self.recorded(&node, failure))
     }
 
     /// Sends commands in one packet and returns their replies, including errors. Like [`Transport::send`], but never
@@ -153,10 +153,10 @@ impl Transport {
         };
         match replies {
             Ok(replies) => {
-                let noted = |reply: Result<Value, Failure>| reply.map_err(|failure| self.noted(&node, failure));
-                Ok(replies.into_iter().map(noted).collect())
+                let recorded = |reply: Result<Value, Failure>| reply.map_err(|failure| self.recorded(&node, failure));
+                Ok(replies.into_iter().map(recorded).collect())
             }
-            Err(failure) => Err(self.noted(&node, failure)),
+            Err(failure) => Err(self.recorded(&node, failure)),
         }
     }
 
@@ -224,7 +224,7 @@ impl Transport {
         if !is_answered(&reply) {
             own.connection = None;
         }
-        reply.map_err(|failure| self.noted(&node, failure))
+        reply.map_err(|failure| self.recorded(&node, failure))
     }
 
     async fn connect_own(&self, own: &mut Own, node: &Arc<Node>) -> RedisResult<()> {
@@ -253,7 +253,7 @@ impl Transport {
     }
 
     /// Takes from an error where to send the next request. Returns the error for the caller.
-    fn noted(&self, node: &Arc<Node>, failure: Failure) -> Failure {
+    fn recorded(&self, node: &Arc<Node>, failure: Failure) -> Failure {
         if !matches!(*self.connector.servers, Servers::Cluster(_)) && failure.is_of_cluster_node() {
             return failure.of_cluster_node();
         }

@@ -60,13 +60,13 @@ func (p *Process) End() {
 	}
 }
 
-// patience: no test depends on the machine's speed. It waits for a late state, and fails if the state never comes.
-const patience = 60 * time.Second
+// stateTimeout: no test depends on the machine's speed. It waits for a late state, and fails if the state never comes.
+const stateTimeout = 60 * time.Second
 
 // Eventually waits for a state.
 func Eventually(t T, what string, state func() bool) {
 	t.Helper()
-	ends := time.Now().Add(patience)
+	ends := time.Now().Add(stateTimeout)
 	for !state() {
 		if time.Now().After(ends) {
 			t.Fatalf("never came: %s", what)
@@ -178,7 +178,7 @@ func (s *Server) run() bool {
 	if err := s.process.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	ends := time.Now().Add(patience)
+	ends := time.Now().Add(stateTimeout)
 	for !s.answers() {
 		words, _ := os.ReadFile(log.Name())
 		if strings.Contains(string(words), "Address already in use") {

@@ -33,7 +33,7 @@ class Acquire extends Task<@Nullable Grant> {
 
   final Request request;
   private final boolean runs;
-  private final Patience patience;
+  private final WaitLimit waitLimit;
   private final Clock.Resend resend = new Clock.Resend(Limits.RESEND_MS);
   State state = State.ASKED;
   private @Nullable String channel;
@@ -52,7 +52,7 @@ class Acquire extends Task<@Nullable Grant> {
 
   private boolean wasOpen;
   private boolean isFirst = true;
-  private boolean toldQueued;
+  private boolean queuedReported;
 
   /** True if a message about a grant may concern an earlier request of the token. */
   boolean tokenUsedBefore;
@@ -61,7 +61,7 @@ class Acquire extends Task<@Nullable Grant> {
    * True if an earlier request was queued and its outcome not received, so a late message may
    * concern that request.
    */
-  private boolean untold;
+  private boolean messagePending;
 
   /** The failure of the latest request; null if it got its reply. */
   private @Nullable Trouble unanswered;
@@ -69,11 +69,11 @@ class Acquire extends Task<@Nullable Grant> {
   /** The latest failure since the last reply, including that of a subscription. */
   private @Nullable Trouble failure;
 
-  private boolean toldRetry;
+  private boolean retryLogged;
 
   @Nullable Grant grant;
-  private boolean givesBack;
-  private long askAgain;
+  private boolean releasesAll;
+  private long retryAt;
   private long queuedUntil;
   private long movingUntil;
 
@@ -84,7 +84,7 @@ class Acquire extends Task<@Nullable Grant> {
   Acquire(Request request, boolean runs) {
     super(request.family().key());
     this.request = request;
-    this.patience = request.patience();
+    this.waitLimit = request.waitLimit();
     this.runs = runs;
     this.tokenUsedBefore = request.tokenUsedBefore();
     // If the time is not above the lease, the request itself proves it.
@@ -106,10 +106,10 @@ class Acquire extends Task<@Nullable Grant> {
     // Most locks are free, so the first request is sent without a subscription.
     boolean isAtOnce = isFirst && request.byMessage() && !isSubscribed;
     isFirst = false;
-    if (!patience.queues() || isAtOnce) {
+    if (!waitLimit.queues() || isAtOnce) {
       return send(State.ASKED, List.of(), Limits.LATE_MS, false);
     }
-    long leftMs = Math.max(1, patience.ends() - Clock.now());
+    long leftMs = Math.max(1, waitLimit.ends() - Clock.now());
     if (!request.byMessage()) {
       long blockMs = Math.min(request.sliceMs(), leftMs);
       return send(State.ASKED, blocking(blockMs), blockMs + Limits.LATE_MS, true);
@@ -129,7 +129,7 @@ class Acquire extends Task<@Nullable Grant> {
 
   private Step listen() {
     state = State.LISTENING;
-    return new Step.Listen(Math.max(1, Math.min(Limits.LATE_MS, patience.ends() - Clock.now())));
+    return new Step.Listen(Math.max(1, Math.min(Limits.LATE_MS, waitLimit.ends() - Clock.now())));
   }
 
   /** The packet for a request with these words. {@code isNotified}: it waits by message. */
@@ -156,8 +156,8 @@ class Acquire extends Task<@Nullable Grant> {
    * Limits the last attempt of an acquire that waits, so that the caller gets its result in time.
    */
   private long within(long longestMs) {
-    long leftMs = patience.ends() + Limits.LATE_REPLY_MS - Clock.now();
-    return patience.waitMs() == 0 ? longestMs : Math.max(1, Math.min(longestMs, leftMs));
+    long leftMs = waitLimit.ends() + Limits.LATE_REPLY_MS - Clock.now();
+    return waitLimit.waitMs() == 0 ? longestMs : Math.max(1, Math.min(longestMs, leftMs));
   }
 
   @Override
@@ -211,15 +211,15 @@ class Acquire extends Task<@Nullable Grant> {
       return new Step.Done(Grant.done(fence));
     }
     if (fence == 0) {
-      tellQueued();
+      reportQueued();
       state = State.QUEUED;
       // Random, to spread the retries of requests that started to wait together.
       long slice =
           Clock.now() < movingUntil
               ? Limits.MOVING_SLICE_MS
               : Clock.random(Limits.SLICE_MS, 0.8, 1);
-      askAgain = Math.min(sent + slice, queuedUntil + Limits.LATE_MESSAGE_MS);
-      return new Step.Await(askAgain);
+      retryAt = Math.min(sent + slice, queuedUntil + Limits.LATE_MESSAGE_MS);
+      return new Step.Await(retryAt);
     }
     grant = Grant.of(list, deadline(sent));
     if (state == State.ASKED && !runs && isLate()) {
@@ -230,9 +230,9 @@ class Acquire extends Task<@Nullable Grant> {
     return granted();
   }
 
-  private void tellQueued() {
-    if (!toldQueued) {
-      toldQueued = true;
+  private void reportQueued() {
+    if (!queuedReported) {
+      queuedReported = true;
       request.onQueued().run();
     }
   }
@@ -240,7 +240,7 @@ class Acquire extends Task<@Nullable Grant> {
   @Override
   void blocked() {
     if (state == State.ASKED) {
-      tellQueued();
+      reportQueued();
     }
   }
 
@@ -295,7 +295,7 @@ class Acquire extends Task<@Nullable Grant> {
   }
 
   private Step lostBefore() {
-    givesBack = true;
+    releasesAll = true;
     return new Step.GivenUp(
         new LockLostException(
             "the lock was lost before it was acquired again, so the new hold was released",
@@ -312,15 +312,15 @@ class Acquire extends Task<@Nullable Grant> {
   }
 
   private Step notGranted() {
-    if (patience.waitMs() == 0) {
+    if (waitLimit.waitMs() == 0) {
       return notInTime();
     }
-    if (patience.pollMs() > 0) {
+    if (waitLimit.pollMs() > 0) {
       // Jittered, because old and new clients that poll in step would starve each other.
-      long ms = Clock.random(patience.pollMs(), 0.5, 1.5);
-      return Clock.now() + ms > patience.ends() ? notInTime() : new Step.Sleep(ms);
+      long ms = Clock.random(waitLimit.pollMs(), 0.5, 1.5);
+      return Clock.now() + ms > waitLimit.ends() ? notInTime() : new Step.Sleep(ms);
     }
-    if (request.byMessage() && channel == null && Clock.now() < patience.ends()) {
+    if (request.byMessage() && channel == null && Clock.now() < waitLimit.ends()) {
       return listen();
     }
     return again();
@@ -328,7 +328,7 @@ class Acquire extends Task<@Nullable Grant> {
 
   /** The next request, or the end of the wait. */
   private Step again() {
-    if (patience.waitMs() == 0 || Clock.now() < patience.ends()) {
+    if (waitLimit.waitMs() == 0 || Clock.now() < waitLimit.ends()) {
       return ask();
     }
     if (unanswered != null) {
@@ -373,18 +373,18 @@ class Acquire extends Task<@Nullable Grant> {
     if ((code.equals("MOVED") || code.equals("ASK")) && !request.isCluster()) {
       return new Step.GivenUp(trouble.noCluster(request.owner().lock));
     }
-    if (code.equals("WRONGTYPE") && patience.pollMs() == 0) {
+    if (code.equals("WRONGTYPE") && waitLimit.pollMs() == 0) {
       unanswered = trouble;
       state = State.TYPE;
       return new Step.Send(Words.of("TYPE", key), within(Limits.LATE_MS));
     }
-    if (!patience.queues() && (code.equals("WRONGTYPE") || code.equals("GRACE"))) {
+    if (!waitLimit.queues() && (code.equals("WRONGTYPE") || code.equals("GRACE"))) {
       unanswered = null;
       failure = null;
       return notGranted();
     }
-    boolean isOnce = patience.waitMs() == 0;
-    boolean isOver = isOnce ? resend.over() : Clock.now() >= patience.ends();
+    boolean isOnce = waitLimit.waitMs() == 0;
+    boolean isOver = isOnce ? resend.over() : Clock.now() >= waitLimit.ends();
     if (isOver && trouble.heals() && state == State.LISTENING) {
       return again();
     }
@@ -394,7 +394,7 @@ class Acquire extends Task<@Nullable Grant> {
     if (state == State.LISTENING) {
       channel = null;
     }
-    return new Step.Sleep(isOnce ? resend.pause() : resend.pause(patience.ends()));
+    return new Step.Sleep(isOnce ? resend.pause() : resend.pause(waitLimit.ends()));
   }
 
   /**
@@ -416,8 +416,8 @@ class Acquire extends Task<@Nullable Grant> {
 
   @Override
   Step slept() {
-    if (failure != null && !toldRetry && !failure.isRedirection()) {
-      toldRetry = true;
+    if (failure != null && !retryLogged && !failure.isRedirection()) {
+      retryLogged = true;
       request.onRetry().accept(failure.error);
     }
     return again();
@@ -425,8 +425,8 @@ class Acquire extends Task<@Nullable Grant> {
 
   @Override
   Step notice(@Nullable Notice notice) {
-    boolean mayBeEarlier = tokenUsedBefore || untold;
-    untold = true;
+    boolean mayBeEarlier = tokenUsedBefore || messagePending;
+    messagePending = true;
     if (notice == null) {
       return again();
     }
@@ -448,9 +448,9 @@ class Acquire extends Task<@Nullable Grant> {
       case "timeout":
         // Too early for this request, so the message belongs to an earlier one.
         if (Clock.now() < queuedUntil - 5) {
-          return new Step.Await(askAgain);
+          return new Step.Await(retryAt);
         }
-        untold = false;
+        messagePending = false;
         open = false;
         return again();
       case "cancelled":
@@ -460,7 +460,7 @@ class Acquire extends Task<@Nullable Grant> {
         return new Step.GivenUp(new WaitCancelledException("cancelled", request.owner().lock));
       case "superseded", "unblocked":
         return new Step.Sleep(
-            Math.min(Clock.random(250, 0.5, 1), Math.max(0, patience.ends() - Clock.now())));
+            Math.min(Clock.random(250, 0.5, 1), Math.max(0, waitLimit.ends() - Clock.now())));
       case "interrupted", "moved":
         // The subscription may have ended. The next request subscribes again.
         channel = null;
@@ -489,7 +489,7 @@ class Acquire extends Task<@Nullable Grant> {
   List<Repeat<@Nullable Object>> undo() {
     Family family = request.family();
     Owner owner = request.owner();
-    int left = givesBack ? 0 : request.before();
+    int left = releasesAll ? 0 : request.before();
     // The release says FAILED, because reporting the work as done would keep the waiting callers
     // from doing it.
     List<byte[]> release = family.release(owner.token, left, request.coalesce());
@@ -519,7 +519,7 @@ class Acquire extends Task<@Nullable Grant> {
   long keptMs() {
     // The time that has passed since the timeout counts towards the delay of the caller.
     long ms =
-        patience.waitMs() == 0 ? Limits.KEPT_MS : patience.ends() + Limits.KEPT_MS - Clock.now();
+        waitLimit.waitMs() == 0 ? Limits.KEPT_MS : waitLimit.ends() + Limits.KEPT_MS - Clock.now();
     return Math.max(0, Math.min(Limits.KEPT_MS, ms));
   }
 }

@@ -325,7 +325,7 @@ final class JedisDriver extends Driver {
         } else {
           quietly(connection);
           // The pool replaces it at once, and connecting may take seconds.
-          workers.execute(() -> giveBackBroken(pool, connection));
+          workers.execute(() -> returnBroken(pool, connection));
         }
       }
     } finally {
@@ -335,7 +335,7 @@ final class JedisDriver extends Driver {
     }
   }
 
-  private static void giveBackBroken(Pool<Connection> pool, Connection connection) {
+  private static void returnBroken(Pool<Connection> pool, Connection connection) {
     try {
       pool.returnBrokenResource(connection);
     } catch (JedisException e) {

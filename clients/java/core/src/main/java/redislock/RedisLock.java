@@ -422,7 +422,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
   /** One acquire, from waiting for the owner's earlier requests to the hold. */
   final class Attempt {
     private final long began = Clock.now();
-    private final Patience patience;
+    private final WaitLimit waitLimit;
     private final boolean coalesce;
     private final @Nullable List<byte[]> command;
     private final Owner owner;
@@ -447,7 +447,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
     @Nullable Hold hold;
 
     Attempt(long waitMs, boolean coalesce, @Nullable List<byte[]> command) {
-      this.patience = Patience.of(waitMs, settings.pollMs);
+      this.waitLimit = WaitLimit.of(waitMs, settings.pollMs);
       this.coalesce = coalesce;
       this.command = command;
       Owner outer = settings.within;
@@ -516,7 +516,9 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
     }
 
     private long turnMs() {
-      return patience.waitMs() == 0 ? Limits.RESEND_MS : Math.max(0, patience.ends() - Clock.now());
+      return waitLimit.waitMs() == 0
+          ? Limits.RESEND_MS
+          : Math.max(0, waitLimit.ends() - Clock.now());
     }
 
     private LockException busy() {
@@ -553,7 +555,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
               settings,
               isSession,
               coalesce,
-              patience,
+              waitLimit,
               !needsLine && driver.waitsByMessage(),
               driver.isCluster(),
               driver.sliceMs(),
@@ -596,7 +598,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
 
     NotAcquiredException notAcquired() {
       String message =
-          "the lock \"" + name + "\" was not granted within " + patience.waitMs() + " ms";
+          "the lock \"" + name + "\" was not granted within " + waitLimit.waitMs() + " ms";
       NotAcquiredException refused = new NotAcquiredException(message, name, holder());
       if (task != null && task.hindrance() != null) {
         refused.initCause(task.hindrance());

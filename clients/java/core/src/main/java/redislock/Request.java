@@ -28,7 +28,7 @@ record Request(
     Settings settings,
     boolean session,
     boolean coalesce,
-    Patience patience,
+    WaitLimit waitLimit,
     boolean byMessage,
     boolean isCluster,
     long sliceMs,

@@ -8,10 +8,10 @@ package redislock;
  * @param pollMs the polling interval, for sharing the key with clients that hold it as a string; 0:
  *     wait in the queue
  */
-record Patience(long waitMs, long ends, long pollMs) {
-  static Patience of(long waitMs, long pollMs) {
+record WaitLimit(long waitMs, long ends, long pollMs) {
+  static WaitLimit of(long waitMs, long pollMs) {
     // The clock truncates to milliseconds, and the wait must not end early.
-    return new Patience(waitMs, Clock.after(Clock.now() + 1, waitMs), pollMs);
+    return new WaitLimit(waitMs, Clock.after(Clock.now() + 1, waitMs), pollMs);
   }
 
   boolean queues() {
