@@ -236,9 +236,10 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
         for name in names {
             let Some(queue) = queue_of(self.manager, name) else { continue };
             let limit = lock_request.claim.limit();
-            match limit.is_some_and(|limit| self.manager.waits.queues.set_limit(queue, limit)) {
-                true => self.apply_new_limit(KeyRef { db, name }),
-                false => _ = self.serve(queue),
+            if limit.is_some_and(|limit| self.manager.waits.queues.set_limit(queue, limit)) {
+                self.apply_new_limit(KeyRef { db, name });
+            } else {
+                self.serve(queue);
             }
         }
         Ok(grant)
@@ -296,7 +297,9 @@ fn enqueue<C: Park>(
 ) -> Option<RequestId> {
     let retried = new.replaces;
     let since = retried.and_then(|id| manager.queues().request(id)).map_or(now.instant(), |queued| queued.since);
-    retried.into_iter().for_each(|retried| supersede(manager, clients, retried));
+    if let Some(retried) = retried {
+        supersede(manager, clients, retried);
+    }
     let until = wait.limit.until(now.instant());
     let Wait { may_detach, coalesces, lease_ends, .. } = wait;
     let id = manager.waits.queues.enter(Arrival { new, since, until, session, may_detach, coalesces, lease_ends });

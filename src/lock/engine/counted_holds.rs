@@ -75,9 +75,10 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
             open.entry.update(Effect::Hold(owner.as_bytes()), None);
         }
         open.manager.deliveries.confirm(key.db, &[key.name], owner.as_bytes());
-        match now < before {
-            true => open.manager.observer.partially_released(key, owner.as_bytes(), EndedBy::Released),
-            false => open.manager.observer.count_grant(None),
+        if now < before {
+            open.manager.observer.partially_released(key, owner.as_bytes(), EndedBy::Released);
+        } else {
+            open.manager.observer.count_grant(None);
         }
         Ok(Counted::Holds { now, before: Some(before) })
     }

@@ -86,7 +86,9 @@ impl Index {
                 self.by_hold.remove(&hold as &dyn HoldKeyParts);
             }
         }
-        to.iter().for_each(|client| _ = self.by_client.remove(&(*client, grant.request)));
+        if let Some(client) = to {
+            self.by_client.remove(&(*client, grant.request));
+        }
     }
 }
 
@@ -99,7 +101,9 @@ impl Deliveries {
     fn insert(&mut self, to: Option<ClientId>, grant: GrantInFlight) {
         self.last += 1;
         let sent = Sent { number: self.last, to, grant };
-        self.index.iter_mut().for_each(|index| index.insert(&sent));
+        if let Some(index) = &mut self.index {
+            index.insert(&sent);
+        }
         self.all.insert(sent.grant.request, sent);
     }
 
@@ -244,9 +248,10 @@ impl Deliveries {
     fn take(&mut self, request: RequestId) -> Option<GrantInFlight> {
         let sent = self.all.remove(&request)?;
         self.undelivered.remove(&(sent.number, request));
-        match self.is_empty() {
-            true => self.index = None,
-            false => self.index.iter_mut().for_each(|index| index.remove(&sent)),
+        if self.is_empty() {
+            self.index = None;
+        } else if let Some(index) = &mut self.index {
+            index.remove(&sent);
         }
         Some(sent.grant)
     }

@@ -39,7 +39,9 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
             let LockManager { waits, bindings, deliveries, .. } = &mut *self.engine.manager;
             let work = waits.backlog.take(kind, writes, &mut waits.queues, bindings, deliveries);
             is_any |= work.is_some();
-            work.into_iter().for_each(|work| self.process(work));
+            if let Some(work) = work {
+                self.process(work);
+            }
         }
         let displaced = if is_any { None } else { self.engine.manager.waits.backlog.take_displaced(writes) };
         is_any |= displaced.is_some();

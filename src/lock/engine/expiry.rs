@@ -53,14 +53,13 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             self.count_and_record_end(owner.as_bytes(), *fence, *by);
             self.manager.bindings.unbind(self.key, owner.as_bytes());
         }
-        match self.is_vacant() {
-            true => self.remove(),
-            false => {
-                if leases > 0 {
-                    self.update(Effect::Ended(now.timestamp()));
-                }
-                removed[leases..].iter().for_each(|(owner, ..)| self.update(Effect::Drop(owner.as_bytes())));
+        if self.is_vacant() {
+            self.remove();
+        } else {
+            if leases > 0 {
+                self.update(Effect::Ended(now.timestamp()));
             }
+            removed[leases..].iter().for_each(|(owner, ..)| self.update(Effect::Drop(owner.as_bytes())));
         }
         self.manager.waits.backlog.queues.extend(self.queue);
     }

@@ -192,6 +192,7 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
             "a queue with requests that may reenter is due"
         );
         // A grant has recorded the lock, and leaves no lock vacant.
+        debug_assert!(!is_recorded || !self.is_vacant(), "a lock that was granted is held");
         if !is_recorded {
             self.close();
         }

@@ -189,9 +189,10 @@ pub(super) fn end_request<C: Clients>(
 fn time_out<C: Clients>(manager: &mut LockManager, clients: &mut C, now: &Now, id: RequestId) {
     let is_adopted = manager.queues().request(id).is_some_and(|request| request.claim == Claim::AdoptedMutex);
     manager.observer.statistics.adopted_refusals += u64::from(is_adopted);
-    match manager.waits.may_reserve_position(id, &manager.limits) {
-        true => _ = clients.reply(id, WaitOutcome::TimedOut),
-        false => _ = reply(manager, clients, id, WaitOutcome::TimedOut),
+    if manager.waits.may_reserve_position(id, &manager.limits) {
+        clients.reply(id, WaitOutcome::TimedOut);
+    } else {
+        reply(manager, clients, id, WaitOutcome::TimedOut);
     }
     manager.leave(now, id, Leave::Detach);
 }

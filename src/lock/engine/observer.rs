@@ -232,8 +232,12 @@ impl Statistics {
 
     /// A key held a lock of the type `before`, and now holds one of the type `after`.
     pub(super) fn count_stored(&mut self, before: Option<LockType>, after: Option<LockType>) {
-        before.into_iter().for_each(|lock_type| *self.stored.of_mut(lock_type) -= 1);
-        after.into_iter().for_each(|lock_type| *self.stored.of_mut(lock_type) += 1);
+        if let Some(lock_type) = before {
+            *self.stored.of_mut(lock_type) -= 1;
+        }
+        if let Some(lock_type) = after {
+            *self.stored.of_mut(lock_type) += 1;
+        }
     }
 
     /// Counts the outcome of a wait.

@@ -104,7 +104,9 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
     /// another one, whose holders are not recorded.
     pub fn remove(&mut self) {
         self.entry.remove();
-        self.queue.into_iter().for_each(|queue| self.manager.waits.queues.set_seen(queue, None));
+        if let Some(queue) = self.queue {
+            self.manager.waits.queues.set_seen(queue, None);
+        }
     }
 }
 

@@ -195,7 +195,9 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         lock.evict(former.as_bytes());
         self.count_and_record_end(former.as_bytes(), fence, EndedBy::Broken);
         let (key, queue) = (self.key, self.queue);
-        queue.into_iter().for_each(|queue| self.manager.waits.lost(queue, key.db, former.as_bytes()));
+        if let Some(queue) = queue {
+            self.manager.waits.lost(queue, key.db, former.as_bytes());
+        }
         self.manager.bindings.unbind(key, former.as_bytes());
         self.grant_with(next, request, GrantedBy { session: None, waited: None })?;
         self.manager.deliveries.confirm(key.db, &[key.name], request.owner.as_bytes());

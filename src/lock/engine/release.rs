@@ -165,7 +165,9 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
             _ => {
                 open.remove_if_vacant();
                 drop(open);
-                waited_for.into_iter().for_each(|(queue, write_check)| self.manager.waits.postpone(queue, write_check));
+                if let Some((queue, write_check)) = waited_for {
+                    self.manager.waits.postpone(queue, write_check);
+                }
             }
         }
         // Reply to completed requests until the time slice is spent; the next iterations reply to the others.
@@ -210,18 +212,24 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         match (end.holds_of(), removed) {
             (HoldsOf::Owner(owner), RemovedHolds::One(Some(fence))) => {
                 self.count_and_record_end(owner, fence, end.by());
-                queue.into_iter().for_each(|queue| self.manager.waits.lost(queue, self.key.db, owner));
+                if let Some(queue) = queue {
+                    self.manager.waits.lost(queue, self.key.db, owner);
+                }
                 if let End::Released { amount: ReleaseAmount::Mutex, work: WorkOutcome::Done, .. } = end {
                     // Before the queue is served, because a request that the release completes must not be granted the
                     // lock.
-                    self.queue.into_iter().for_each(|queue| self.manager.waits.queues.end_coalescing(queue, fence));
+                    if let Some(queue) = self.queue {
+                        self.manager.waits.queues.end_coalescing(queue, fence);
+                    }
                 }
                 self.manager.bindings.unbind(self.key, owner);
             }
             (HoldsOf::AllOwners, RemovedHolds::All(all)) => {
                 all.iter().for_each(|(owner, fence)| self.count_and_record_end(owner.as_bytes(), *fence, end.by()));
                 let LockManager { bindings, fences, .. } = &mut *self.manager;
-                fences.last().into_iter().for_each(|last| bindings.unbind_key(self.key, last));
+                if let Some(last) = fences.last() {
+                    bindings.unbind_key(self.key, last);
+                }
             }
             _ => {}
         }

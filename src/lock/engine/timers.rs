@@ -100,7 +100,9 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
             if renewal.is_none() && ended.is_none() {
                 break;
             }
-            renewal.into_iter().for_each(|id| self.renew_session(id));
+            if let Some(id) = renewal {
+                self.renew_session(id);
+            }
             if let Some(id) = ended {
                 let phase = self.manager.waits.phase(id, now);
                 debug_assert!(!matches!(phase, Phase::Waiting | Phase::Detached), "its timer fires once");

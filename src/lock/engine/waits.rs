@@ -211,7 +211,9 @@ impl Waits {
     pub fn lost(&mut self, queue: QueueId, db: i32, owner: &[u8]) {
         if self.queues.get(queue).is_some_and(WaitQueue::has_reentering) {
             let owner = self.queues.owner_id(db, owner);
-            owner.into_iter().for_each(|owner| self.queues.end_reentering(queue, owner));
+            if let Some(owner) = owner {
+                self.queues.end_reentering(queue, owner);
+            }
         }
     }
 

@@ -133,9 +133,10 @@ impl Holdings {
     /// the recorded ones.
     pub fn record(&mut self, id: QueueId, recorded: &mut RecordedHolders, db: i32, lock: Option<&Lock>) -> bool {
         let is_few = lock.is_none_or(|lock| lock.holders() <= FEW_HOLDERS);
-        match is_few {
-            true => _ = self.must_open.remove(&id),
-            false => _ = self.must_open.insert(id),
+        if is_few {
+            self.must_open.remove(&id);
+        } else {
+            self.must_open.insert(id);
         }
         let hash = |owner: &Owner| self.hash(db, owner.as_bytes());
         let now: OneOrMany<_> = match lock.and_then(Lock::exclusive_owner) {

@@ -102,7 +102,9 @@ impl Owners {
         }
         let [latest, oldest] = self.unused;
         self.unused = [Some(id), latest];
-        oldest.into_iter().for_each(|oldest| self.remove_if_unused(oldest));
+        if let Some(oldest) = oldest {
+            self.remove_if_unused(oldest);
+        }
     }
 
     fn remove_if_unused(&mut self, id: OwnerId) {

@@ -249,7 +249,9 @@ impl WaitQueues {
             detached: None,
         };
         let has_multiple_keys = queued.has_multiple_keys();
-        until.into_iter().for_each(|until| self.ends.set(id, None, until));
+        if let Some(until) = until {
+            self.ends.set(id, None, until);
+        }
         self.requests.insert(id, queued);
         both.into_iter().for_each(|id| self.mark_other_waits(id));
         if !is_only || has_multiple_keys {
@@ -262,7 +264,9 @@ impl WaitQueues {
         let Some(request) = self.requests.get_mut(&id) else { return };
         if !std::mem::replace(&mut request.may_have_other_waits, true) && request.is_present() {
             for queue in &request.queues {
-                self.table.get_mut(*queue).into_iter().for_each(|queue| queue.with_other_waits += 1);
+                if let Some(queue) = self.table.get_mut(*queue) {
+                    queue.with_other_waits += 1;
+                }
             }
         }
     }
@@ -333,8 +337,9 @@ impl WaitQueues {
 
     /// Moves an upgrade from the head to the position by its arrival.
     pub fn end_upgrade(&mut self, id: RequestId) {
-        let arrival = self.requests.get(&id).map(|request| request.position.arrival);
-        arrival.into_iter().for_each(|arrival| self.move_to(id, QueuePosition::last(Rank::Normal, arrival)));
+        if let Some(arrival) = self.requests.get(&id).map(|request| request.position.arrival) {
+            self.move_to(id, QueuePosition::last(Rank::Normal, arrival));
+        }
     }
 
     /// Moves a waiter to another position in all of its queues.
@@ -377,7 +382,9 @@ impl WaitQueues {
 
     /// Records that the owner of this multi-key request holds the key of this queue.
     pub fn counts_on(&mut self, request: RequestId, id: QueueId) {
-        self.table.get_mut(id).into_iter().for_each(|queue| _ = queue.counted_on.insert(request));
+        if let Some(queue) = self.table.get_mut(id) {
+            queue.counted_on.insert(request);
+        }
     }
 
     /// Another command has changed the key of a queue, so its holders are unknown until it is opened.
@@ -422,18 +429,23 @@ impl WaitQueues {
     /// Puts a request that was taken from the list back to the front of its owner's list.
     pub fn put_back_reentering(&mut self, id: QueueId, request: RequestId) {
         let Some(owner) = self.requests.get(&request).map(|queued| queued.owner_id) else { return };
-        let queue = self.table.get_mut(id);
-        queue.into_iter().for_each(|queue| queue.reentering.entry(owner).or_default().push_front(request));
+        if let Some(queue) = self.table.get_mut(id) {
+            queue.reentering.entry(owner).or_default().push_front(request);
+        }
     }
 
     /// The owner no longer holds the key of the queue, so none of its requests reenters.
     pub fn end_reentering(&mut self, id: QueueId, owner: OwnerId) {
-        self.table.get_mut(id).into_iter().for_each(|queue| _ = queue.reentering.remove(&owner));
+        if let Some(queue) = self.table.get_mut(id) {
+            queue.reentering.remove(&owner);
+        }
     }
 
     /// No request waits in the queue any more.
     pub fn end_all_reentering(&mut self, id: QueueId) {
-        self.table.get_mut(id).into_iter().for_each(|queue| queue.reentering.clear());
+        if let Some(queue) = self.table.get_mut(id) {
+            queue.reentering.clear();
+        }
     }
 
     /// The request to serve next: the next one that may reenter, which is removed from its list, or else the head.
@@ -454,7 +466,9 @@ impl WaitQueues {
 
     /// Records which of its queues blocks the request; `None` if that is not known.
     pub fn set_blocked_on(&mut self, id: RequestId, queue: Option<QueueId>) {
-        self.requests.get_mut(&id).into_iter().for_each(|request| request.blocked_on = queue);
+        if let Some(request) = self.requests.get_mut(&id) {
+            request.blocked_on = queue;
+        }
     }
 
     /// Records the fencing token that was found under a queue's key.
@@ -468,7 +482,9 @@ impl WaitQueues {
     /// causes another inspection, which is cheaper than moving the timer with each lease.
     pub fn watch_lease(&mut self, id: QueueId, end: Timestamp) {
         let queue = self.table.get_mut(id).filter(|queue| queue.lease_end.is_none_or(|watched| end < watched));
-        queue.into_iter().for_each(|queue| self.lease_ends.set(id, queue.lease_end.replace(end), end));
+        if let Some(queue) = queue {
+            self.lease_ends.set(id, queue.lease_end.replace(end), end);
+        }
     }
 
     /// A request whose wait has timed out or whose reserved position has ended by now.
@@ -486,7 +502,9 @@ impl WaitQueues {
     /// A queue that must be served because a lease may have expired by now.
     pub fn take_lease_end(&mut self, now: Timestamp) -> Option<QueueId> {
         let id = self.lease_ends.pop_due(now)?;
-        self.table.get_mut(id).into_iter().for_each(|queue| queue.lease_end = None);
+        if let Some(queue) = self.table.get_mut(id) {
+            queue.lease_end = None;
+        }
         Some(id)
     }
 

@@ -27,7 +27,9 @@ impl<T: Copy + Ord, P: Copy + Ord> TimerSet<T, P> {
 
     /// Removes the subject's timer, which was set to `before`, unless it has fired.
     pub(super) fn clear(&mut self, subject: T, before: Option<P>) {
-        before.into_iter().for_each(|before| _ = self.by_time.remove(&(before, subject)));
+        if let Some(before) = before {
+            self.by_time.remove(&(before, subject));
+        }
     }
 
     /// Whether a timer was set that fires before all timers that existed at the last call. No such timer is missed, but

@@ -86,12 +86,14 @@ impl OrderedRequests {
     }
 
     pub fn insert(&mut self, position: QueuePosition, id: RequestId) {
-        self.present.insert(position, id);
+        let before = self.present.insert(position, id);
+        debug_assert!(before.is_none(), "two requests have the same position");
     }
 
     /// The position of a waiter is reserved from now on.
     pub fn reserve(&mut self, position: &QueuePosition, sequence: u64) {
-        self.present.remove(position);
+        let waiter = self.present.remove(position);
+        debug_assert!(waiter.is_some(), "only a waiter's position is reserved");
         self.detached.insert(sequence);
     }
 

@@ -30,10 +30,12 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
         }
         while let Some(key) = keys.pop() {
             while let Some(request) = self.first(key) {
-                match () {
-                    () if self.is_next(request) => self.grant(request, &mut keys),
-                    () if self.is_never_admitted(request, key) => keys.extend(self.end(request)),
-                    () => break,
+                if self.is_next(request) {
+                    self.grant(request, &mut keys);
+                } else if self.is_never_admitted(request, key) {
+                    keys.extend(self.end(request));
+                } else {
+                    break;
                 }
             }
         }
