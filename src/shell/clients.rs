@@ -30,11 +30,10 @@ use super::background::{timer, write_check};
 use super::clock;
 use super::ffi::blocked::{BlockCallbacks, BlockedClient, BlockedId};
 use super::ffi::context::{guard, Ctx};
-use super::ffi::server::{is_connection, may_publish, publish, Audience, User};
+use super::ffi::server::{may_publish, publish, Audience, User};
 use super::ffi::string::{OwnedStr, Str};
 use super::granted_here;
 use super::key_name::StrOfKey;
-use super::main_state::{KNOWN_CONNECTIONS, MAIN};
 
 /// The waiting clients, by request.
 #[derive(Default)]
@@ -424,20 +423,4 @@ unsafe extern "C" fn on_free(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) {
             timer::wake();
         }
     });
-}
-
-/// The client of a command, if it is a connection. The client of a script is not, and neither is the temporary client
-/// of another module's call: their disconnection would never be reported. The server is asked only about unknown
-/// clients, because it answers with a string, which would cost an acquire and release with SESSION 770 instructions, 4
-/// %.
-pub fn connection_of(ctx: Ctx<'_>) -> Option<ClientId> {
-    let client = ClientId(ctx.client_id());
-    let known = &MAIN.connections[client.0 as usize % KNOWN_CONNECTIONS];
-    if known.get() != Some(client) {
-        if !is_connection(ctx, client.0) {
-            return None;
-        }
-        known.set(Some(client));
-    }
-    Some(client)
 }

@@ -1,14 +1,15 @@
 //! The shell: everything that touches the server, and all unsafe code.
 //!
 //! Imports run one way, from left to right: `start`, `commands`, `engine_pass`, `observe`, `keyspace`, `state`,
-//! `adopt`, `clients`, `background`, `replication`, `settings`, `clock`, `granted_here`, `main_state`, `figures`,
-//! `noticed_stall`, `event`, `key_name`, `slots`, `ffi`.
+//! `clients`, `adopt`, `background`, `replication`, `settings`, `clock`, `granted_here`, `connections`, `main_state`,
+//! `figures`, `noticed_stall`, `event`, `key_name`, `slots`, `ffi`.
 
 mod adopt;
 mod background;
 mod clients;
 mod clock;
 mod commands;
+mod connections;
 mod engine_pass;
 mod event;
 mod ffi;

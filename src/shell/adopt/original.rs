@@ -4,7 +4,7 @@ use command::errors::{self, ErrorReply};
 use command::host::{Ran, VisitedKey};
 
 use crate::shell::background::write_check;
-use crate::shell::clients::connection_of;
+use crate::shell::connections::connection_of;
 use crate::shell::ffi::call::{self, CallFlags, CallReply};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{has_user, may_run_as_caller, User};

@@ -14,7 +14,7 @@ use command::parse::key_positions;
 use command::run::is_held;
 
 use crate::shell::background::{events, write_check};
-use crate::shell::clients::connection_of;
+use crate::shell::connections::connection_of;
 use crate::shell::ffi::call::{self, CallFlags, CallReply};
 use crate::shell::ffi::command_info::{key_flags, keys_of, KeyArgument};
 use crate::shell::ffi::context::Ctx;

@@ -34,7 +34,8 @@ use lock::value::owner::Owner;
 use lock::value::time::Now;
 
 use super::keyspace_events::{self, KeyEvent};
-use crate::shell::clients::{connection_of, WaitingClients};
+use crate::shell::clients::WaitingClients;
+use crate::shell::connections::connection_of;
 use crate::shell::ffi::context::{Ctx, LogLevel};
 use crate::shell::ffi::server::{client_address, client_user};
 use crate::shell::granted_here;
