@@ -142,10 +142,14 @@ impl Graph {
     }
 
     /// Restricts the graph to this lock, the locks its holders wait for, and the locks its waiters hold, over any
-    /// number of steps.
+    /// number of steps. A waiter for several locks (MLOCK) may block this one while another of them is held, so those
+    /// are kept too, with the locks before them.
     pub fn keep_connected_to(&mut self, center: LockId) {
-        let mut kept = self.reachable(center, Graph::before);
-        kept.append(&mut self.reachable(center, Graph::behind));
+        let mut kept = self.reachable(center, Graph::behind);
+        let awaited = self.lock(center).waiters().flat_map(|(_, owner)| self.awaited_by(&owner, center));
+        for id in awaited.chain([center]) {
+            kept.append(&mut self.reachable(id, Graph::before));
+        }
         self.shown = kept;
     }
 

@@ -279,6 +279,9 @@ fn an_mlock_request_shows_its_other_locks_and_free_locks_are_marked() {
         "└─ 1. w, waits also for a # for ever",
     ];
     assert_eq!(tree(output.text()), expected, "{}", output.stdout);
+    // The request blocks the free lock, so the lock that it waits for explains why.
+    let output = at(&server, "graph b");
+    assert_eq!(tree(output.text()), expected, "{}", output.stdout);
 }
 
 #[test]
