@@ -1,10 +1,10 @@
 //! Hand-offs: a key that has become free, or admits more holders, is granted to the next waiters.
 //!
-//! Requests for this key alone are decided while the key is open. A multi-key request opens its keys one after another,
-//! so the first key is closed before that.
+//! Single-key requests are decided while the key is open. A multi-key request opens its keys one after another, so this
+//! key is closed first.
 //!
 //! The time slice may end after each waiter. Then the queue stays due, and the next event-loop iteration continues. No
-//! new request is granted the key in the meantime, because all requests that are still queued go first.
+//! new request is granted the key in the meantime, because the queued requests go first.
 
 use std::collections::BTreeSet;
 
@@ -24,14 +24,14 @@ use crate::value::outcome::KeyError;
 /// Why serving a queue has stopped.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The rest of the queue waits for a holder or for a later iteration, or the queue is empty.
-    AtRest,
-    /// This request, which is next, wants multiple keys. They are opened one after another.
+    /// The remaining requests wait for a holder or for a later iteration, or none is left.
+    Finished,
+    /// The next request is this one for multiple keys, which must be opened one after another.
     MultiKey(RequestId, Precedence),
 }
 
 impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
-    /// If requests wait for the key: its wait queue, and the result of the write check.
+    /// Runs the write check if requests wait for the key. Returns its wait queue and the result.
     pub(super) fn write_check_of_waited_for(
         &mut self,
         key: KeyRef<'_>,
@@ -59,19 +59,19 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
             return write_check;
         }
         let mut open = self.open(key.as_ref());
-        match open.take_in_value(queue) {
+        match open.apply_unseen_value(queue) {
             Err(error) => open.manager.waits.end_waiters(queue, WaitOutcome::Impossible(error)),
             Ok(()) => {
                 let stop = open.serve(queue);
-                self.rest(queue, stop);
+                self.serve_multi_key(queue, stop);
             }
         }
         WriteCheck::Allowed
     }
 
-    /// Continues with a queue after [`OpenKey::serve`], until it is at rest. A lock that was left vacant for a
-    /// multi-key request does not outlive this step.
-    pub(super) fn rest(&mut self, queue: QueueId, mut stop: Stop) {
+    /// Continues after [`OpenKey::serve`] has stopped at a multi-key request, until the queue is finished. If the lock
+    /// is still vacant then, it is removed in this step.
+    pub(super) fn serve_multi_key(&mut self, queue: QueueId, mut stop: Stop) {
         let Stop::MultiKey(..) = stop else { return };
         let Some(key) = self.manager.queues().get(queue).map(|queue| queue.key.clone()) else { return };
         while let Stop::MultiKey(id, precedence) = stop {
@@ -84,12 +84,12 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
                 }
                 return open.close();
             }
-            // The key is held now, or its head waits for another key.
+            // The head has been granted the key, or waits for another one.
             if precedence == Precedence::First && attempt != Attempt::Dismissed && !open.has_reentering(queue) {
                 return open.close();
             }
             if open.now.charge_budget() {
-                open.manager.waits.requeue_rest(queue);
+                open.manager.waits.keep_due(queue);
                 return open.close();
             }
             stop = open.serve(queue);
@@ -102,8 +102,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         self.manager.queues().get(queue).is_some_and(WaitQueue::has_reentering)
     }
 
-    /// Closes the key of a queue that is at rest: removes a vacant lock, and records the remaining lock for the
-    /// waiters.
+    /// Closes the key after its queue was served: removes a vacant lock, and records a held one for the waiters.
     fn close(mut self) {
         self.remove_if_vacant();
         self.record_lock(None);
@@ -111,11 +110,12 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
 }
 
 impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
-    /// Takes in a value that was stored since the key was last inspected, once for the whole queue: lists the requests
-    /// of a holder that waits here, and applies the LIMIT of a semaphore that another command has stored.
+    /// Applies a value that another command has stored since the key was last inspected, once for the whole queue:
+    /// lists the requests of holders that also wait here, and applies the LIMIT of a semaphore.
     ///
-    /// # Errors The value can never be granted to any request in the queue.
-    fn take_in_value(&mut self, queue: QueueId) -> Result<(), KeyError> {
+    /// # Errors
+    /// The key holds a value or a lock of another type, so no request in the queue can be granted.
+    fn apply_unseen_value(&mut self, queue: QueueId) -> Result<(), KeyError> {
         let waits = &mut self.manager.waits;
         let Some(waiting) = waits.queues.get(queue) else { return Ok(()) };
         let lock = match self.entry.content() {
@@ -149,9 +149,9 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
         Ok(())
     }
 
-    /// Serves the waiters: grants the key to those that reenter, then to the others in order, and ends those that no
-    /// longer wait. Stops at a head that has to wait, at a multi-key request, or when the time slice is spent. Then
-    /// closes the key.
+    /// Grants the key to the reentering requests, then to the others in queue order, and ends requests that no longer
+    /// wait. Stops at a head that has to wait, at a multi-key request, or when the time slice is spent. Except at a
+    /// multi-key request, it closes the key.
     pub(super) fn serve(mut self, queue: QueueId) -> Stop {
         self.end_upgrades();
         // An earlier iteration left the rest of the queue to the timer, so a command serves only one waiter.
@@ -166,7 +166,7 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
             } else if self.manager.queues().request(id).is_some_and(QueuedRequest::has_multiple_keys) {
                 return Stop::MultiKey(id, precedence);
             } else {
-                let is_at_rest = match self.try_grant(queue, id, precedence) {
+                let is_finished = match self.try_grant(queue, id, precedence) {
                     // A mutex has one holder, so only reentering requests fit.
                     Attempt::Granted => {
                         is_recorded = true;
@@ -176,12 +176,12 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
                     Attempt::Stuck | Attempt::Postponed => precedence == Precedence::First,
                     Attempt::Dismissed => false,
                 };
-                if is_at_rest && !self.has_reentering(queue) {
+                if is_finished && !self.has_reentering(queue) {
                     break;
                 }
             }
             if self.now.charge_budget() || is_waiting && was_due {
-                self.manager.waits.requeue_rest(queue);
+                self.manager.waits.keep_due(queue);
                 break;
             }
         }
@@ -189,14 +189,14 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
             !self.has_reentering(queue)
                 || self.manager.waits.backlog.queues.contains(queue)
                 || self.manager.queues().waiters_of(self.key) == 0,
-            "a queue with requests that may reenter is due"
+            "a queue with reentering requests is due"
         );
         // A grant has recorded the lock, and leaves no lock vacant.
         debug_assert!(!is_recorded || !self.is_vacant(), "a lock that was granted is held");
         if !is_recorded {
             self.close();
         }
-        Stop::AtRest
+        Stop::Finished
     }
 
     fn has_one_holder(&self, queue: QueueId) -> bool {

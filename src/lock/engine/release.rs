@@ -160,7 +160,7 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
         match waited_for {
             Some((queue, WriteCheck::Allowed)) => {
                 let stop = open.serve(queue);
-                self.rest(queue, stop);
+                self.serve_multi_key(queue, stop);
             }
             _ => {
                 open.remove_if_vacant();

@@ -231,8 +231,8 @@ impl Waits {
         self.backlog.rescans.begin(db);
     }
 
-    /// The time slice is spent: leaves the rest of the queue, if there is one, to the next iteration.
-    pub fn requeue_rest(&mut self, queue: QueueId) {
+    /// The time slice is spent: if any request still waits, the next iteration continues with the queue.
+    pub fn keep_due(&mut self, queue: QueueId) {
         if self.queues.get(queue).is_some_and(|queue| queue.waiters() > 0) {
             self.backlog.queues.insert(queue);
         }

@@ -291,7 +291,7 @@ fn a_queue_without_waiters_is_not_served() {
     let queue = fixture.manager.queues().id_of(key().as_ref()).unwrap();
     let (id, _) = fixture.manager.queues().requests().next().unwrap();
     fixture.manager.waits.queues.reserve_position(id, Instant::from_ms(60_000));
-    fixture.manager.waits.requeue_rest(queue);
+    fixture.manager.waits.keep_due(queue);
     for write_check in [WriteCheck::Allowed, WriteCheck::Refused] {
         fixture.server.keyspace.write_check = write_check;
         let (now, opened) = (fixture.server.now(), fixture.server.keyspace.opened);
