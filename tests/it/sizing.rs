@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::support::raise_file_limit;
 use crate::support::skip::skip;
-use crate::support::waiting::{hold, quiet};
+use crate::support::waiting::{hold, plain_aof, quiet};
 
 const MANIFEST: &str = "packaging/kubernetes/lock-server.yaml";
 const UNIT: &str = "packaging/systemd/lock-server.conf";
@@ -105,4 +105,32 @@ fn with_the_maximum_of_waiters_a_free_lock_is_still_granted() {
     let refused = client.run("LOCK.ACQUIRE k one-more BLOCK 0");
     assert!(refused.error().starts_with(&format!("MAXWAITERS too many waiting requests (lock.max-waiters {most})")));
     drop(waiters);
+}
+
+/// docs/managed.md: keys of 12 bytes, and UUIDs.
+#[test]
+fn the_effects_of_a_pair_take_as_many_bytes_as_managed_says() {
+    let page = read("docs/managed.md");
+    let row = page.lines().find(|line| line.starts_with("| the same in the append-only file |")).expect("the row");
+    let named: u64 = row.split(['|', ' ']).find_map(|word| word.parse().ok()).expect("a number of bytes");
+    assert!(page.contains(&format!("| the same to a replica | {named} bytes")));
+
+    let server = plain_aof(quiet()).start();
+    let mut client = server.client();
+    let size = || {
+        let files = fs::read_dir(server.dir().join("appendonlydir")).expect("the server writes an AOF");
+        let sizes = files.map(|file| file.expect("an entry").metadata().expect("a size").len());
+        sizes.sum::<u64>()
+    };
+    let mut pairs = |count: usize| {
+        let before = size();
+        for number in 0..count {
+            let key = format!("lock:{number:07}");
+            client.cmd(&["LOCK.ACQUIRE", &key, "0615c124-43c5-4ca6-bf89-a6986fb23e07", "PX", "30000"]).fence();
+            client.cmd(&["LOCK.RELEASE", &key, "0615c124-43c5-4ca6-bf89-a6986fb23e07"]);
+        }
+        size() - before
+    };
+    pairs(1); // SELECT, once.
+    assert_eq!(pairs(100), 100 * named);
 }
