@@ -1,35 +1,36 @@
-# Sourced by the scripts, at the top of the checkout, and by clients/go/environment, which sh reads: no bash in here.
+# Sourced by the scripts, from the root of the checkout, and by clients/go/environment, which runs in sh. So no bash
+# syntax here.
 # shellcheck shell=dash disable=SC2034,SC2154 # variables are set here and read there
-unset MAKEFLAGS MFLAGS # of the `make` that called
+unset MAKEFLAGS MFLAGS # set by the calling `make`
 target=${CARGO_TARGET_DIR:-target}
 user_cache=${XDG_CACHE_HOME:-$HOME/.cache}/redis-lock
 tools_cache=${TOOLS_CACHE:-$user_cache/tools}
 
-# shellcheck disable=SC2059 # the name of a script
+# shellcheck disable=SC2059 # the variable is only the name of a script
 say() { printf "${0##*/}: %s\n" "$@" >&2; }
 die() { say "$@"; exit 1; }
 
 # Builds ---------------------------------------------------------------------------------------------------------
 
-# Called in a subshell before cargo makes a release build, so that no path of this machine gets into it: panic messages
-# name the source files of crates. Here these begin with /crates and /redis-lock, so that the same sources and the same
-# compiler make the same bytes in every folder, for every user. The caller's RUSTFLAGS come first. Cargo splits them at
-# spaces, so a path with one stays as it is.
+# Call this in a subshell before a release build. Panic messages contain the paths of source files; this replaces local
+# paths with /crates and /redis-lock, so that the same sources and compiler produce identical bytes in every folder, for
+# every user. The caller's RUSTFLAGS come first. Cargo splits RUSTFLAGS at spaces, so a path that contains a space is
+# not replaced.
 release_flags() {
     local registries=${CARGO_HOME:-$HOME/.cargo}/registry/src crates
-    # The crates' folder has a name only after the first download.
+    # The name of the crates' folder is unknown until the first download.
     ls -d "$registries"/*/ >/dev/null 2>&1 || cargo fetch --quiet
     for crates in "$registries"/*; do
         case $crates in *" "*) ;; *) RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$crates=/crates" ;; esac
     done
     case $PWD in *" "*) ;; *) RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$PWD=/redis-lock" ;; esac
     export RUSTFLAGS
-    # Build scripts that compile C would run again, and all behind them, when it changes; no time gets into what they
-    # make.
+    # A changed value would rerun build scripts that compile C and rebuild all dependents. Their output contains no
+    # timestamps, so it is not needed.
     unset SOURCE_DATE_EPOCH
 }
 
-# REDIS_LOCK_MODULE, unless it is set, names the module of the release build.
+# Sets REDIS_LOCK_MODULE, unless it is set, to the release build of the module.
 release_module() {
     local module
     if [ -z "${REDIS_LOCK_MODULE:-}" ]; then
@@ -42,16 +43,16 @@ release_module() {
 
 # Tools ----------------------------------------------------------------------------------------------------------
 
-# Python packages with the programs inside; requirements.txt has their hashes.
+# Python packages that contain the programs; requirements.txt has their hashes.
 zig_version=0.15.2
 cargo_zigbuild_version=0.22.3
 zig_root=$tools_cache/zig-$zig_version-$cargo_zigbuild_version
-# The oldest Go that the client for Go takes, as its go.mod says, and the one that is installed where there is none.
+# The oldest Go that the Go client supports (see its go.mod), and the version to install if there is none.
 go_oldest=1.24
 go_version=1.26.6
 go_root=$tools_cache/go-$go_version
 
-# Prints the folder of a Go that is new enough: the one on PATH, or the one that was installed here.
+# Prints the folder of a Go that is new enough: from PATH, or else the one that setup installed.
 go_bin() {
     local go found
     for go in "$(command -v go || true)" "$go_root/go/bin/go"; do
@@ -65,32 +66,32 @@ go_bin() {
     return 1
 }
 
-# Makes `work`, a folder in the cache $1 that ends with the script.
+# Creates `work`, a temporary folder in the cache $1, which is removed when the script exits.
 make_work_folder() {
     mkdir -p "$1"
-    # Left by a run that was killed.
+    # Left behind by killed runs.
     find "$1" -maxdepth 1 -name 'work.*' -mtime +0 -exec rm -rf {} +
     work=$(mktemp -d "$1/work.XXXXXX")
     trap 'rm -rf "$work"' EXIT
     trap 'exit 1' HUP INT TERM
 }
 
-# An apt of its own in `work`: it installs nothing, and does not change the system's lists. The system's sources, keys
-# and proxies hold, unless the settings in the arguments say otherwise.
+# A separate apt configuration in `work`: it installs nothing and does not change the system's lists. The system's
+# sources, keys and proxies apply unless the settings in the arguments override them.
 separate_apt() {
     mkdir -p "$work/apt/lists/partial" "$work/apt/cache/archives/partial"
     : >"$work/apt/status"
     export APT_CONFIG="$work/apt/apt.conf"
-    # As root, apt would fetch as a user who may not write here.
+    # When run as root, apt would download as a user without write permission here.
     printf '%s;\n' "Dir::State \"$work/apt\"" "Dir::State::status \"$work/apt/status\"" \
         "Dir::Cache \"$work/apt/cache\"" "APT::Sandbox::User \"$(id -un)\"" "$@" >"$APT_CONFIG"
 }
 
 # Suites of tests ------------------------------------------------------------------------------------------------
 
-# begin_times; timed PART COMMAND …; show_times TITLE: how long each part took. The file begins with the time at which
-# the whole began, in seconds since 1970. Each part adds a line: its time, and its CPU time of the program and of the
-# system, in seconds. With TIMES=yes the table becomes the section TITLE of results/test-times.md.
+# begin_times; timed PART COMMAND …; show_times TITLE: measures each part. The first line of the file is the start time
+# (Unix time). Each part appends a line: elapsed, user and system time in seconds. With TIMES=yes the table becomes the
+# section TITLE of results/test-times.md.
 times=$target/times
 
 begin_times() { mkdir -p "$target" && date +%s >"$times"; }
@@ -111,10 +112,10 @@ show_times() {
     [ "${TIMES:-}" != yes ] || echo "$table" | scripts/result --section test-times "$1"
 }
 
-# side_by_side FOLDER SUITE …: runs these functions in parallel, as suites mostly wait for servers, at most AT_MOST
-# (all) at a time, and prints the output of each when it ends. Appends to `failed` the name of a suite that failed, to
-# `skipped` of one that ended with 77. Each suite is a process group of its own, so that Ctrl-C ends it with its
-# servers.
+# side_by_side FOLDER SUITE …: runs these functions in parallel, at most AT_MOST (default: all) at a time, because
+# suites mostly wait for servers. Prints the output of each suite when it ends. Appends the names of failed suites to
+# `failed` and of those that exited with 77 to `skipped`. Each suite gets its own process group, so that Ctrl-C also
+# stops its servers.
 failed="" skipped="" logs=""
 side_by_side() {
     local folder=$1 most=${AT_MOST:-100} suite running="" # words PID:SUITE
@@ -132,7 +133,7 @@ side_by_side() {
     trap - INT TERM
 }
 
-# Repeats the end of the output of each suite in `failed`, since the other suites' output follows a failure.
+# Repeats the last lines of each suite in `failed`, because the output of other suites may have followed.
 show_failures() {
     local suite
     for suite in $failed; do
@@ -141,7 +142,7 @@ show_failures() {
     done >&2
 }
 
-# Waits until one of `running` has ended. (Bash 3.2 has no `wait -n`.)
+# Waits until one suite of `running` has ended. (Bash 3.2 has no `wait -n`.)
 next_to_end() {
     local one ended="" others="" status=0 suite
     while [ -z "$ended" ]; do
