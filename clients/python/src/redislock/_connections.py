@@ -14,6 +14,7 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.exceptions import AskError
 
+from . import _fast_path
 from ._by_object import ByObject
 from ._steps import CONNECT_S
 
@@ -29,6 +30,7 @@ class PoolState:
     def __init__(self, pool: Any) -> None:
         # Read from a connection that is never opened, because the default differs between versions and classes.
         self.socket_timeout_s: Optional[float] = pool.connection_class(**pool.connection_kwargs).socket_timeout
+        self.has_fast_path = _fast_path.serves(pool)
         # A connection failed, and no request has succeeded since. Until one does, none is taken from the pool, which
         # connects under the client's own `retry`: on a silent network, or at a TLS port, that takes minutes, and it
         # sends a wrong password again and again.

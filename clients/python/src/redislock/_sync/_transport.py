@@ -10,12 +10,12 @@ from typing import Any, List, Optional
 
 import redis
 from redis.exceptions import AskError, ConnectionError, MovedError, ResponseError, TimeoutError
-from redis.utils import HIREDIS_AVAILABLE
 
+from .. import _fast_path as fast_path
 from .._cleanups import Cleanups, cleanups_of
 from .._connections import GET_CONNECTION_ARGS, PoolState, is_cluster, new_connection, pool_state
 from .._replies import REDIS_ERRORS, check_node, mark_unsent
-from .._steps import Argument, Behind, Command, Send
+from .._steps import Argument, Behind, Send
 
 # Import it now: `socket.getaddrinfo` imports this codec at the first connect, and if a signal handler raises during an
 # import, the import lock may stay locked and hang other threads.
@@ -98,8 +98,11 @@ class Transport:
         connection.disconnect()
 
     def _send_pooled(self, pool: Any, state: PoolState, step: Send) -> Any:
+        is_fast = False
         try:
-            connection = pool.get_connection(*GET_CONNECTION_ARGS)
+            connection = fast_path.check_out(pool) if state.has_fast_path else None
+            is_fast = connection is not None
+            connection = connection or pool.get_connection(*GET_CONNECTION_ARGS)
         except BaseException as error:
             mark_unsent(error)
             self._stale = True
@@ -111,7 +114,7 @@ class Transport:
             raise
         is_read = False
         try:
-            reply = self._exchange(connection, state, step)
+            reply = self._exchange(connection, state, step, is_fast=is_fast)
             is_read = True
             return reply
         except ResponseError:
@@ -122,7 +125,10 @@ class Transport:
             # reply.
             if not is_read:
                 connection.disconnect()
-            pool.release(connection)
+            if is_fast:
+                fast_path.check_in(pool, connection)
+            else:
+                pool.release(connection)
 
     def _send_on_new_connection(self, pool: Any, state: PoolState, step: Send) -> Any:
         ask, self._ask = self._ask, None
@@ -145,16 +151,23 @@ class Transport:
             raise
         return self._exchange(connection, state, step, asking)
 
-    def _exchange(self, connection: Any, state: PoolState, step: Send, asking: bool = False) -> Any:
+    def _exchange(
+        self, connection: Any, state: PoolState, step: Send, asking: bool = False, is_fast: bool = False
+    ) -> Any:
         pooled = connection
         # With client-side caching the connection is a proxy, which would serve EXISTS and TYPE from its cache.
         connection = getattr(connection, "_conn", connection)
         try:
             if step.behind:
-                return self._packet(connection, pooled, state, step, asking)
+                return self._packet(connection, pooled, state, step, asking, is_fast)
+            packed = fast_path.packed(connection.encoder, step.command)
             # A health check may reconnect under the client's own `retry`, so only EXEC, which has no limit, gets one.
-            connection.send_command(*_packable(step.command), check_health=step.within_s is None)
-            reply = self._reply(connection, state, step.within_s, step.reply_to)
+            connection.send_packed_command([packed], check_health=step.within_s is None)
+            read = fast_path.read(connection, 1, state.reply_s(step.within_s)) if is_fast else fast_path.UNREAD
+            if read is fast_path.UNREAD:
+                reply = self._reply(connection, state, step.within_s, step.reply_to)
+            else:
+                reply = self._decoded(connection, step.reply_to, read[0])
         except ResponseError as error:
             self._note(error)
             raise
@@ -165,11 +178,18 @@ class Transport:
         state.failing = False
         return reply
 
-    def _packet(self, connection: Any, pooled: Any, state: PoolState, step: Send, asking: bool) -> Any:
+    def _packet(self, connection: Any, pooled: Any, state: PoolState, step: Send, asking: bool, is_fast: bool) -> Any:
         packet = [Behind(step.command, step.within_s, step.reply_to), *step.behind]
         before = [("ASKING",)] if asking else []
-        commands = [_packable(command) for each in packet for command in (*before, each.command)]
-        connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+        commands = [command for each in packet for command in (*before, each.command)]
+        packed = b"".join(fast_path.packed(connection.encoder, command) for command in commands)
+        connection.send_packed_command([packed], check_health=False)
+        read = fast_path.UNREAD
+        if is_fast:
+            read = fast_path.read(connection, len(commands), state.reply_s(step.within_s))
+        if read is not fast_path.UNREAD:
+            state.failing = False
+            return [self._decoded(connection, each.reply_to, reply) for each, reply in zip(packet, read)]
         replies: List[Any] = []
         try:
             for each in packet:
@@ -196,7 +216,7 @@ class Transport:
         if reply_s != connection.socket_timeout and not connection.can_read(timeout=reply_s):
             raise TimeoutError(f"No reply within {reply_s:.3f} s")
         reply = connection.read_response(disable_decoding=reply_to is None)
-        return reply if reply_to is None else self._decoded(reply_to, reply)
+        return reply if reply_to is None else self._called_back(reply_to, reply)
 
     def _note(self, error: Any) -> None:
         """Takes from an error reply where to send the next command."""
@@ -216,7 +236,10 @@ class Transport:
         if connection is self._connection:
             self._connection = None
 
-    def _decoded(self, command: str, reply: Any) -> Any:
+    def _decoded(self, connection: Any, command: Optional[str], reply: Any) -> Any:
+        return reply if command is None else self._called_back(command, fast_path.decoded(connection.encoder, reply))
+
+    def _called_back(self, command: str, reply: Any) -> Any:
         callback = self._a_client().response_callbacks.get(command)
         return reply if callback is None else callback(reply)
 
@@ -247,13 +270,6 @@ class Transport:
         except REDIS_ERRORS as error:
             mark_unsent(error)
             raise
-
-
-def _packable(command: Command) -> Command:
-    """Converts numbers to bytes: hiredis aborts the process if a signal handler raises while it converts one."""
-    if not HIREDIS_AVAILABLE:
-        return command
-    return tuple(repr(word).encode() if type(word) in (int, float) else word for word in command)
 
 
 def _drop_idle(pool: Any) -> None:

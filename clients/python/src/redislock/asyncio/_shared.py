@@ -23,6 +23,7 @@ from .. import _protocol as protocol
 from .._by_object import ByObject
 from .._cleanups import Cleanups, cleanups_of
 from .._connections import new_connection
+from .._fast_path import packed
 from .._hold import clock
 from .._replies import check_node, described, mark_unsent
 from .._steps import Argument, Command, Queued, Send
@@ -228,12 +229,12 @@ class Link:
         if self.is_over:
             raise ConnectionError("The shared connection has ended")
         # First, because it raises for an argument that cannot be sent, and no reply would come.
-        packed = self._requests.pack_command(*command)
+        data = packed(self._requests.encoder, command)
         reply: "asyncio.Future[Any]" = self._loop.create_future()
         # No await between these two, nor inside the write: replies are matched to requests by their order.
         self._pending.append((reply, clock()))
         try:
-            self._requests._writer.writelines(packed)
+            self._requests._writer.writelines([data])
         except Exception as reset:
             # The connection was reset and its reader does not know yet: writelines() of Python 3.12 does not check.
             self.end(reset)

@@ -8,12 +8,13 @@ import functools
 import os
 import sys
 import weakref
-from typing import Any, Awaitable, Callable, Coroutine, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Awaitable, Callable, Coroutine, Dict, List, Optional, Set, Tuple
 
 from redis.exceptions import AskError, ConnectionError, MaxConnectionsError, MovedError, ResponseError
 
 from .._cleanups import Cleanups, cleanups_of
 from .._connections import GET_CONNECTION_ARGS, PoolState, is_cluster, new_connection, pool_state
+from .._fast_path import packed
 from .._replies import REDIS_ERRORS, check_node, mark_unsent
 from .._steps import Argument, Behind, Send
 
@@ -161,7 +162,7 @@ class Transport:
                 raise asyncio.CancelledError
             if step.behind:
                 return await self._packet(connection, state, step, asking)
-            _write(connection, connection.pack_command(*step.command))
+            _write(connection, packed(connection.encoder, step.command))
             reply = await self._reply(connection, state, step.within_s, step.reply_to)
         except ResponseError as error:
             await self._note(error)
@@ -177,7 +178,7 @@ class Transport:
         packet = [Behind(step.command, step.within_s, step.reply_to), *step.behind]
         before = [("ASKING",)] if asking else []
         commands = [command for each in packet for command in (*before, each.command)]
-        _write(connection, connection.pack_commands(commands))
+        _write(connection, b"".join(packed(connection.encoder, command) for command in commands))
         replies: List[Any] = []
         try:
             for each in packet:
@@ -268,11 +269,11 @@ def _cancellations() -> int:
     return count
 
 
-def _write(connection: Any, packed: Sequence[bytes]) -> None:
+def _write(connection: Any, data: bytes) -> None:
     """Writes without redis-py, which would wait for the network here: the timeout of the reply covers the write too."""
     writer = connection._writer
     try:
-        writer.writelines(packed)
+        writer.writelines([data])
     except AttributeError as error:
         # The connection was reset before: in Python 3.12 and 3.13 writelines() does not check for that.
         raise ConnectionError("The connection has ended") from error
