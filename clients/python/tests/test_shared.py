@@ -283,6 +283,48 @@ async def test_a_repeated_request_that_was_done_before_is_withdrawn(api: Any, se
     assert [holder["owner"] for holder in server.holders("k")] == ["another"]
 
 
+@pytest.mark.parametrize("own_token", [False, True])
+async def test_only_a_token_that_was_used_before_asks_again(api: Any, server: Server, own_token: bool) -> None:
+    token = "mine" if own_token else None
+    client, options = api.client(server.port), {"timeout": 60, "token": token, "thread_local": False}
+    waits = {
+        "lock.acquire": ("LOCK.RELEASE", [], api.locks.Lock(client, "a", **options)),
+        "rlock.acquire": ("RLOCK.RELEASE", [], api.locks.RLock(client, "b", **options)),
+        "rwlock.acquire": ("RWLOCK.RELEASE", ["WRITE"], api.locks.RWLock(client, "c", **options).write()),
+        "sem.acquire": ("SEM.RELEASE", [], api.locks.Semaphore(client, "d", 1, slot=True, **options)),
+        "mlock.acquire": ("MLOCK.RELEASE", [], api.locks.MultiLock(client, ["e"], **options)),
+    }
+    for acquire, (release, mode, lock) in waits.items():
+        name = str(lock.name)
+        more = {"sem.acquire": ["LIMIT", 1], "rwlock.acquire": ["WRITE"]}.get(acquire, [])
+        key = [1, name] if acquire == "mlock.acquire" else [name]
+        server.ask(acquire.upper(), *key, "somebody", *more, "PX", 60_000)
+        asked, held = server.calls(acquire), server.calls("lock.held")
+        wait = asyncio.ensure_future(lock.acquire())
+        await eventually(lambda name=name: server.waiters(name), "a waiter")
+        server.ask(release, *key, "somebody", *mode)
+        assert await wait is True
+        assert server.calls(acquire) == asked + (2 if own_token else 1), acquire
+        assert server.calls("lock.held") == held
+        holders = server.holders(name)
+        assert [(lock.grant.token, lock.fence, lock.grant.holds)] == [(h["owner"], h["fence"], 1) for h in holders]
+        assert lock.grant.slot == (0 if acquire == "sem.acquire" else None)
+        assert 50 < lock.grant.remaining <= 60
+        await lock.release()
+
+
+async def test_a_grant_after_a_long_wait_has_the_deadline_of_the_server(api: Any, server: Server) -> None:
+    server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+    lock = api.locks.Lock(api.client(server.port), "k", timeout=3)
+    wait = asyncio.ensure_future(lock.acquire())
+    await eventually(lambda: server.waiters("k"), "a waiter")
+    await asyncio.sleep(1.5)
+    server.ask("LOCK.RELEASE", "k", "somebody")
+    assert await wait is True and server.calls("lock.held") == 1
+    assert 2 < lock.grant.remaining <= 3
+    await lock.release()
+
+
 async def test_an_owner_waits_twice(api: Any, server: Server) -> None:
     client = api.client(server.port)
     server.ask("RWLOCK.ACQUIRE", "k", "somebody", "WRITE", "PX", 60_000)

@@ -347,17 +347,18 @@ class LockBase(Overridable):
                 yield from self._lost_while(hold, "acquire")
             else:
                 hold.holds = {mode: held.holds for mode, holds in hold.holds.items() if holds}
-        nested = hold is not None
+        nested, is_new = hold is not None, False
         lease = self._lease()
         if hold is None:
             given = token if token is not None else self.owner
+            is_new = given is None
             hold = self._new_hold(make_token() if given is None else given, lease)
         before = hold.holds.get(self.family.mode, 0)
         if self.family.is_slot and (before or add != 1):
             raise self._error(LockError, "Cannot acquire a second slot: an owner holds one at most, use another object")
         session = self.session and not nested
         request = protocol.Request(
-            self.family, str(self.name), hold.token, before, before + add, lease, session, coalesce
+            self.family, str(self.name), hold.token, before, before + add, lease, session, coalesce, is_new=is_new
         )
         if self.at_least is not None:
             at_least_ms = durations.milliseconds(durations.positive("at_least", self.at_least))
@@ -702,7 +703,7 @@ class LockBase(Overridable):
         lease = self._lease() if self.timeout else Lease(int(DEFAULT_LEASE_S * 1000))
         token = token_bytes(make_token())
         request = protocol.Request(
-            self.family, str(self.name), token, 0, self._add, lease, self.session, inner=command
+            self.family, str(self.name), token, 0, self._add, lease, self.session, inner=command, is_new=True
         )
         if self._observed.by_observer():
             request.on_queued = lambda: self._observed.notify("queued", token)

@@ -78,6 +78,8 @@ class Request:
     on_queued: Optional[Callable[[], None]] = None
     inner: Optional[Command] = None
     at_least: Optional[Lease] = None
+    # The token was made for this request.
+    is_new: bool = False
     # The request, or an earlier one, got no reply.
     unanswered: bool = False
     # `inner` was sent: unless its reply arrives it may have run, so it must not be sent again.
@@ -196,7 +198,7 @@ def acquire(
     ends = clock() + wait_s if wait_s else None
     until = clock() + RESEND_S if wait_s == 0 else ends
     # First wait for the cleanup of an earlier request of this owner, which could end this one.
-    for background in pooled.cleanups().of(request.family.names, request.token):
+    for background in () if request.is_new else pooled.cleanups().of(request.family.names, request.token):
         yield Join(background, None if until is None else max(0.0, until - clock()))
         if not background.is_over():
             raise TimeoutError("No reply yet to the release of an earlier request with this token")
@@ -357,7 +359,7 @@ def _ask_alone(
         block_ms = max(1, round(block_s * 1000))
         within_s = min(block_s + REPLY_MARGIN_S, attempt_s)
     command = request.command(block_ms)
-    queued = None if block_ms is None else Queued(request.family.names, request.token, block_ms)
+    queued = None if block_ms is None else Queued(request.family.names, request.token, block_ms, request.is_new)
     connect_s = min(CONNECT_S, attempt_s)
     reply = yield Send(transport, command, within_s, waits=waits, connect_s=connect_s, queued=queued, behind=behind)
     return reply if behind else request.answer(reply, sent)

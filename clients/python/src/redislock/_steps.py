@@ -21,11 +21,13 @@ CONNECT_S = 2.0
 
 
 class Queued(NamedTuple):
-    """The request that a message may answer: the message names one of the keys, and the token."""
+    """The request that a message may answer: the message names one of the keys, and the token. `is_new`: no request
+    before this acquire had the token."""
 
     names: Sequence[Argument]
     token: bytes
     block_ms: int
+    is_new: bool
 
 
 class Behind(NamedTuple):

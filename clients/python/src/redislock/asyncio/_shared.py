@@ -2,7 +2,8 @@
 
 The server replies to a request at once, granted or queued, and publishes the outcome of a queued one. The transport
 waits for that message and returns what BLOCK would have returned, so the protocol is the same. Messages are delivered
-at most once, so a task that may have missed one sends its request again.
+at most once, so a task that may have missed one sends its request again. It also does after a grant of a token that was
+used before.
 
 Two things must never happen: a reply is matched to another request, or a grant is taken from the message about an
 earlier request of the same token.
@@ -101,7 +102,9 @@ class SharedTransport:
                         # The subscription may be dead.
                         link.end(ConnectionError("no message about a queued request"))
                     raise TimeoutError("No message about the queued request")
-                if outcome == "granted":
+                if outcome == "granted" and queued.is_new and not message_pending and message is not ASK_AGAIN:
+                    reply = _granted(queued.token, message)
+                elif outcome == "granted":
                     # The message may concern an earlier request of this token. The reply to the same request decides.
                     reply = await link.request(command, within_s)
                     may_be_superseded = asked_again = True
@@ -136,6 +139,12 @@ class SharedTransport:
 
 def _is_queued(reply: Any) -> bool:
     return reply is not None and reply[0] is not None and int(reply[1]) == 0
+
+
+def _granted(token: bytes, message: Any) -> List[Any]:
+    """What the request would have returned."""
+    slot = [message["slot"]] if "slot" in message else []
+    return [token, message["fence"], message["holds"], *slot]
 
 
 def _as_in_message(word: bytes) -> str:
