@@ -11,6 +11,7 @@ import pytest
 import redis
 import redis.asyncio
 import redislock
+import redislock.asyncio
 from redis.backoff import NoBackoff
 from redislock._protocol import SLICE_S, slice_of
 from redislock._tokens import Tokens
@@ -213,6 +214,28 @@ async def test_a_forked_child_leaves_the_asyncio_session_to_its_parent(server: S
         os.close(write)
         await client.connection_pool.disconnect()
     assert status == 0
+
+
+class Swallowing(redis.asyncio.Connection):
+    """A cancellation and the timeout of connecting come at the same moment, and only the timeout is raised."""
+
+    connects = 0
+
+    async def connect(self, *args: Any, **named: Any) -> None:
+        Swallowing.connects += 1
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise redis.TimeoutError("Timeout connecting to server") from None
+
+
+async def test_a_cancellation_that_is_lost_while_connecting_ends_the_acquire() -> None:
+    client = redis.asyncio.Redis(connection_pool=redis.asyncio.ConnectionPool(connection_class=Swallowing))
+    acquiring = asyncio.ensure_future(redislock.asyncio.Lock(client, "k", timeout=60).acquire())
+    await eventually(lambda: Swallowing.connects == 1, "an attempt")
+    acquiring.cancel()
+    done, _ = await asyncio.wait([acquiring], timeout=10)
+    assert done and acquiring.cancelled()
 
 
 async def test_a_release_whose_reply_is_late_is_no_loss(api: Any, server: Server) -> None:

@@ -80,24 +80,30 @@ class Transport:
 
     async def send(self, step: Send) -> Any:
         cancellations = _cancellations()
-        if self._own:
-            connection = await self._own_connection(step)
-            state = pool_state(self._connection_pool)
-            return await self._send_over(connection, state, step, cancellations, self._asking)
-        pool = await self._node_pool() if self._cluster else self._client.connection_pool
-        state = pool_state(pool)
-        if self._ask is not None or state.failing:
-            return await self._send_on_new_connection(pool, state, step, cancellations)
-        if not state.proven:
-            await self._prove(pool, state, step.connect_s)
-        if not step.waits:
-            return await self._send_pooled(pool, state, step, cancellations)
-        if not state.begin_wait():
-            return await self._send_on_new_connection(pool, state, step, cancellations)
         try:
-            return await self._send_pooled(pool, state, step, cancellations)
-        finally:
-            state.end_wait()
+            if self._own:
+                connection = await self._own_connection(step)
+                state = pool_state(self._connection_pool)
+                return await self._send_over(connection, state, step, cancellations, self._asking)
+            pool = await self._node_pool() if self._cluster else self._client.connection_pool
+            state = pool_state(pool)
+            if self._ask is not None or state.failing:
+                return await self._send_on_new_connection(pool, state, step, cancellations)
+            if not state.proven:
+                await self._prove(pool, state, step.connect_s)
+            if not step.waits:
+                return await self._send_pooled(pool, state, step, cancellations)
+            if not state.begin_wait():
+                return await self._send_on_new_connection(pool, state, step, cancellations)
+            try:
+                return await self._send_pooled(pool, state, step, cancellations)
+            finally:
+                state.end_wait()
+        except REDIS_ERRORS as error:
+            if _cancellations() > cancellations:
+                # A cancellation was lost in an attempt that failed, which would be repeated.
+                raise asyncio.CancelledError from error
+            raise
 
     async def _prove(self, pool: Any, state: PoolState, connect_s: float) -> None:
         """Finds out in one attempt whether the pool could connect, and raises the error if not."""
