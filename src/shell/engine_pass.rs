@@ -270,7 +270,7 @@ fn next_timer(manager: &LockManager) -> NextTimer {
 /// thread of another module while the server sleeps.
 #[inline]
 fn schedule_and_wake(manager: &mut LockManager) {
-    if manager.take_sooner() || manager.has_due() || events::is_any() {
+    if manager.take_needs_rearm() || manager.has_due() || events::is_any() {
         wake_in_time(manager);
     }
 }

@@ -323,12 +323,12 @@ fn decide_set<K: Keys, C: Park>(
         if !is_met && wait.is_none() {
             return Ok(Set::Refused(holder.map(|holder| holder.owner)));
         }
-        let lease_ends = match set.expiry {
+        let lease_deadline = match set.expiry {
             Expiry::At(at) => Some(at),
             _ => None,
         };
         let lease = lease.unwrap_or(Lease::Persist);
-        return acquire(manager, rules, key, LeaseUntil { lease, ends: lease_ends }, token, wait);
+        return acquire(manager, rules, key, LeaseUntil { lease, ends: lease_deadline }, token, wait);
     }
     let former = holder.map(|holder| holder.owner);
     if !is_met {
@@ -386,7 +386,7 @@ fn acquire<K: Keys, C: Park>(
             (WaitLimit::Ms(limit), Lease::Ms(left), Some(_)) => WaitLimit::Ms(limit.min(left)),
             _ => limit,
         };
-        Wait { limit, may_detach: true, coalesces: false, lease_ends: ends }
+        Wait { limit, may_detach: true, coalesces: false, lease_deadline: ends }
     });
     let request = AcquireRequest { db: key.db, names: &[key.name], request, wait, session: None };
     match manager.with_host(rules).acquire(request) {

@@ -58,7 +58,7 @@ pub(super) fn acquire<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
     }
     let keys = KeyArguments { arguments: keys, names: &names(command.keys) };
     let WaitOptions { block, coalesce: coalesces, .. } = command.wait;
-    let wait = block.map(|limit| Wait { limit, may_detach, coalesces, lease_ends: None });
+    let wait = block.map(|limit| Wait { limit, may_detach, coalesces, lease_deadline: None });
     acquire_among_others(host, prefix, opened, keys, &request, wait, terms)
 }
 

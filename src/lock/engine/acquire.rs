@@ -63,8 +63,8 @@ pub struct Wait {
     pub may_detach: bool,
     /// COALESCE: the release of the lock completes the request. Only in a request for one mutex.
     pub coalesces: bool,
-    /// When the lease expires, whenever it starts; after that, nothing is granted. `None` if the lease is a duration.
-    pub lease_ends: Option<Timestamp>,
+    /// The absolute deadline of the lease, after which nothing is granted. `None` if the lease is a duration.
+    pub lease_deadline: Option<Timestamp>,
 }
 
 /// The reply to a request to acquire.
@@ -195,7 +195,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
         for name in names {
             let mut open = self.reopen(KeyRef { db, name });
             open.record_value();
-            open.count_on(id, lock_request.owner.as_bytes());
+            open.record_if_held(id, lock_request.owner.as_bytes());
         }
         // A key that its owner lost while the request was detached does not displace it: it did not count on the key.
         self.manager.waits.backlog.forget_displaced(id);
@@ -301,8 +301,9 @@ fn enqueue<C: Park>(
         supersede(manager, clients, retried);
     }
     let until = wait.limit.until(now.instant());
-    let Wait { may_detach, coalesces, lease_ends, .. } = wait;
-    let id = manager.waits.queues.enter(Arrival { new, since, until, session, may_detach, coalesces, lease_ends });
+    let Wait { may_detach, coalesces, lease_deadline, .. } = wait;
+    let id =
+        manager.waits.queues.enqueue(Arrival { new, since, until, session, may_detach, coalesces, lease_deadline });
     // Block the client before anything can reply to the request.
     if !clients.park(id) {
         let queues = manager.queues().request(id).map(|queued| queued.queues.clone());
@@ -348,10 +349,10 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
 
     /// Records whether the owner of a multi-key request already holds this key. If it loses the key, the request waits
     /// for one more key.
-    fn count_on(&mut self, request: RequestId, owner: &[u8]) {
+    fn record_if_held(&mut self, request: RequestId, owner: &[u8]) {
         let is_held = self.entry.content().lock().is_some_and(|lock| lock.is_held_by(owner));
         if let Some(queue) = self.queue.filter(|_| is_held) {
-            self.manager.waits.queues.counts_on(request, queue);
+            self.manager.waits.queues.add_holder_request(request, queue);
         }
     }
 

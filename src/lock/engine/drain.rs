@@ -90,7 +90,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
     fn visit(&mut self, queue: QueueId) -> WriteCheck {
         let queues = &mut self.engine.manager.waits.queues;
         // Its holders are unknown until its key is open, which may have to wait while writes are refused.
-        queues.holders_may_differ(queue);
+        queues.mark_holders_unknown(queue);
         if queues.may_be_a_copy(queue) {
             queues.set_seen(queue, None);
         }

@@ -68,7 +68,8 @@ impl Fixture {
     ) -> Result<Acquired, LockError> {
         let (owner, now) = (owner(name), self.server.now());
         let request = LockRequest { owner: owner.as_ref(), claim, lease };
-        let wait = Some(Wait { limit: WaitLimit::Unlimited, may_detach: false, coalesces: false, lease_ends: None });
+        let wait =
+            Some(Wait { limit: WaitLimit::Unlimited, may_detach: false, coalesces: false, lease_deadline: None });
         let request = AcquireRequest { db: 0, names, request, wait, session };
         self.manager.with_host(&mut self.server.host(&now)).acquire(request)
     }

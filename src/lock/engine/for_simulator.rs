@@ -24,9 +24,9 @@ impl LockManager {
 
     /// Milliseconds from `now` to each timer that has something to do.
     pub(crate) fn timers_ahead(&self, now: &Now) -> Vec<u64> {
-        let WaitQueues { ends, lease_ends, .. } = self.queues();
-        let instants = ends.all().chain(self.bindings.renewals()).chain(self.grace.watched());
+        let WaitQueues { wait_timers, lease_timers, .. } = self.queues();
+        let instants = wait_timers.all().chain(self.bindings.renewals()).chain(self.grace.watched());
         let timers = instants.map(|when| when.ms_since(now.instant()));
-        timers.chain(lease_ends.all().map(|when| when.ms_since(now.timestamp()))).collect()
+        timers.chain(lease_timers.all().map(|when| when.ms_since(now.timestamp()))).collect()
     }
 }

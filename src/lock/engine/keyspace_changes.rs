@@ -97,7 +97,7 @@ impl<K: Keys, C> Engine<'_, '_, K, C> {
             waits.backlog.inspected = Some(id);
             let (key, is_waited_for) = (queue.key.clone(), queue.waiters() > 0);
             if waits.has_changed_unnoticed(&mut self.host.keys.open(key.as_ref()), id) {
-                waits.queues.holders_may_differ(id);
+                waits.queues.mark_holders_unknown(id);
                 if is_waited_for {
                     waits.backlog.queues.insert(id);
                 }

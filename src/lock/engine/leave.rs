@@ -226,7 +226,7 @@ mod tests {
             db: 0,
             names,
             request: LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist },
-            wait: Some(Wait { limit, may_detach, coalesces: false, lease_ends: None }),
+            wait: Some(Wait { limit, may_detach, coalesces: false, lease_deadline: None }),
             session: None,
         };
         match fixture.manager.with_host(&mut fixture.server.host(&now)).acquire(request) {

@@ -219,7 +219,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
                     // Before the queue is served, because a request that the release completes must not be granted the
                     // lock.
                     if let Some(queue) = self.queue {
-                        self.manager.waits.queues.end_coalescing(queue, fence);
+                        self.manager.waits.queues.complete_coalescing(queue, fence);
                     }
                 }
                 self.manager.bindings.unbind(self.key, owner);

@@ -40,8 +40,8 @@ pub struct Bindings {
     by_hold: BTreeMap<HoldKey, BindingId>,
     /// When a third of each bound lease has elapsed.
     renewals: BTreeSet<(Instant, BindingId)>,
-    /// Whether a renewal earlier than all others was set since the last call of [`Bindings::take_sooner`].
-    sooner: bool,
+    /// Whether a renewal earlier than all others was set since the last call of [`Bindings::take_needs_rearm`].
+    needs_rearm: bool,
     /// No lease is renewed before this time, because the server refused writes.
     postponed_until: Option<Instant>,
     /// Connections that have ended and whose holds the drain has not ended yet.
@@ -193,7 +193,7 @@ impl Bindings {
             self.renewals.remove(&(before, id));
         }
         if let Some(due) = renewal {
-            self.sooner |= self.renewals.first().is_none_or(|(next, _)| due < *next);
+            self.needs_rearm |= self.renewals.first().is_none_or(|(next, _)| due < *next);
             self.renewals.insert((due, id));
         }
     }
@@ -227,8 +227,8 @@ impl Bindings {
 
     /// Whether a renewal is due earlier than at the last call.
     #[inline]
-    pub fn take_sooner(&mut self) -> bool {
-        std::mem::take(&mut self.sooner)
+    pub fn take_needs_rearm(&mut self) -> bool {
+        std::mem::take(&mut self.needs_rearm)
     }
 
     /// Until when no lease is renewed.
@@ -323,7 +323,7 @@ mod tests {
         for (name, ms, is_sooner) in [("k", 20, true), ("l", 30, false), ("m", 10, true)] {
             let id = bind(&mut bindings, 1, 0, name, "a", 1);
             bindings.renew_at(id, Some(at(ms)));
-            assert_eq!((bindings.take_sooner(), bindings.take_sooner()), (is_sooner, false), "{name}");
+            assert_eq!((bindings.take_needs_rearm(), bindings.take_needs_rearm()), (is_sooner, false), "{name}");
         }
     }
 

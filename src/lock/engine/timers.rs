@@ -65,16 +65,16 @@ impl LockManager {
 
     /// Whether [`Engine::tick`] has something to do earlier than at the last call.
     #[inline]
-    pub fn take_sooner(&mut self) -> bool {
+    pub fn take_needs_rearm(&mut self) -> bool {
         // No short-circuit, because every flag must be cleared.
-        self.waits.queues.take_sooner() | self.bindings.take_sooner() | self.grace.take_changed()
+        self.waits.queues.take_needs_rearm() | self.bindings.take_needs_rearm() | self.grace.take_changed()
     }
 
     /// When [`Engine::tick`] has something to do.
     pub fn next_timer(&self) -> NextTimer {
-        let WaitQueues { ends, lease_ends, .. } = self.queues();
-        let instants = ends.next().into_iter().chain(self.bindings.next_renewal()).chain(self.grace.watched());
-        NextTimer { instant: instants.min(), timestamp: lease_ends.next() }
+        let WaitQueues { wait_timers, lease_timers, .. } = self.queues();
+        let instants = wait_timers.next().into_iter().chain(self.bindings.next_renewal()).chain(self.grace.watched());
+        NextTimer { instant: instants.min(), timestamp: lease_timers.next() }
     }
 
     /// The wall clock was set. Leases use it, so they may expire much sooner or later than intended. The leases of live
@@ -96,7 +96,7 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
         // Alternate, so that neither kind starves the other.
         loop {
             let renewal = self.manager.bindings.take_renewal(now.instant());
-            let ended = self.manager.waits.queues.take_end(now.instant());
+            let ended = self.manager.waits.queues.take_timed_out(now.instant());
             if renewal.is_none() && ended.is_none() {
                 break;
             }
@@ -113,7 +113,7 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
             }
         }
         let waits = &mut self.manager.waits;
-        while let Some(queue) = waits.queues.take_lease_end(now.timestamp()) {
+        while let Some(queue) = waits.queues.take_due_lease(now.timestamp()) {
             waits.backlog.queues.insert(queue);
             if now.charge_budget() {
                 break;
@@ -167,7 +167,7 @@ mod tests {
                 limit: WaitLimit::Ms(NonZeroU64::new(200).unwrap()),
                 may_detach: false,
                 coalesces: false,
-                lease_ends: None,
+                lease_deadline: None,
             }),
             session: None,
         };
@@ -273,8 +273,8 @@ mod tests {
             for name in names {
                 fixture.acquire(name, claim, session, short);
             }
-            assert_eq!(fixture.manager.take_sooner(), is_needed, "{row}");
-            assert!(!fixture.manager.take_sooner(), "{row}: the host was notified");
+            assert_eq!(fixture.manager.take_needs_rearm(), is_needed, "{row}");
+            assert!(!fixture.manager.take_needs_rearm(), "{row}: the host was notified");
         }
     }
 
@@ -302,8 +302,8 @@ mod tests {
             if has(0) {
                 fixture.manager.begin_grace(fixture.server.now().instant(), 1);
             }
-            assert!(fixture.manager.take_sooner(), "{set:03b}");
-            assert!(!fixture.manager.take_sooner(), "{set:03b}: the host was notified");
+            assert!(fixture.manager.take_needs_rearm(), "{set:03b}");
+            assert!(!fixture.manager.take_needs_rearm(), "{set:03b}: the host was notified");
         }
     }
 

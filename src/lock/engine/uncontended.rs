@@ -249,7 +249,7 @@ mod tests {
         let mut fixture = Fixture::default();
         let lease = Lease::from_ms(300).unwrap();
         let granted = acquire_bound(&mut fixture, "a", TWICE, lease, Some(ClientId(7)));
-        assert!(matches!(granted, Some(Ok(_))) && fixture.manager.take_sooner());
+        assert!(matches!(granted, Some(Ok(_))) && fixture.manager.take_needs_rearm());
         assert_eq!(fixture.next_timer(), Some(1_100));
         let one = ReleaseAmount::Reentrant(Count::Delta(1));
         let client = |fixture: &Fixture| fixture.manager.bindings().client_of(key().as_ref(), b"a");

@@ -120,7 +120,7 @@ impl Waits {
 
     /// Removes a request from its queues.
     pub fn remove(&mut self, id: RequestId) -> Others {
-        let Some((request, others)) = self.queues.leave(id) else { return Others::None };
+        let Some((request, others)) = self.queues.remove(id) else { return Others::None };
         self.backlog.pending_removals.remove(id);
         for queue in request.queues {
             if self.queues.get(queue).is_none() {
@@ -221,13 +221,13 @@ impl Waits {
     pub fn key_changed(&mut self, key: KeyRef<'_>) -> Option<QueueId> {
         let queue = self.queues.id_of(key)?;
         self.backlog.queues.insert(queue);
-        self.queues.holders_may_differ(queue);
+        self.queues.mark_holders_unknown(queue);
         Some(queue)
     }
 
     /// Every key of the database, or of all databases, may have changed.
     pub fn db_changed(&mut self, db: Option<i32>) {
-        self.queues.await_rescan();
+        self.queues.set_rescan_pending();
         self.backlog.rescans.begin(db);
     }
 

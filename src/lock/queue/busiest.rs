@@ -24,13 +24,13 @@ pub fn busiest(queues: &WaitQueues, count: usize) -> Vec<BusyQueue<'_>> {
     let by_waiters = queues.iter().map(|(id, queue)| (Reverse(queue.waiters()), id));
     let mut all: Vec<_> = by_waiters.filter(|(Reverse(waiters), _)| *waiters > 0).collect();
     let mut found = match count.checked_sub(1).filter(|last| *last < all.len()) {
-        None => waited_for(queues, all),
+        None => with_longest_wait(queues, all),
         Some(last) => {
             let (_, (Reverse(fewest), _), _) = all.select_nth_unstable_by_key(last, |(waiters, _)| *waiters);
             let fewest = *fewest;
             all.truncate(count);
             all.retain(|(Reverse(waiters), _)| *waiters > fewest);
-            let mut found = waited_for(queues, all);
+            let mut found = with_longest_wait(queues, all);
             found.extend(longest_with(queues, fewest).take(count - found.len()));
             found
         }
@@ -39,9 +39,9 @@ pub fn busiest(queues: &WaitQueues, count: usize) -> Vec<BusyQueue<'_>> {
     found
 }
 
-/// The head of a queue need not be its longest waiter: an upgrade, and a request of a holder placed before an MLOCK,
-/// are ahead of earlier requests.
-fn waited_for(queues: &WaitQueues, ids: Vec<(Reverse<usize>, QueueId)>) -> Vec<BusyQueue<'_>> {
+/// The queues, each with its longest wait. The head need not be the longest waiter, because an upgrade, or a request of
+/// a holder placed before an MLOCK, is ahead of earlier requests.
+fn with_longest_wait(queues: &WaitQueues, ids: Vec<(Reverse<usize>, QueueId)>) -> Vec<BusyQueue<'_>> {
     let busy = |id| {
         let queue = queues.get(id)?;
         let since = queue.present().filter_map(|(_, id)| queues.request(id)).map(|request| request.since).min()?;

@@ -1,8 +1,9 @@
-//! Refuses a request that would deadlock. The rule is the contract's. Assume that each owner that does not wait
-//! releases all its holds, that each owner served by these releases does the same, and so on. A request that still
-//! waits then gets DEADLOCK. So does a request ahead of others if another request of its owner still waits then.
+//! Refuses a request that would deadlock, by the rule of the contract. Assume that each owner that does not wait
+//! releases all its holds, that each owner served by these releases does the same, and so on. If the request would
+//! still wait, it gets DEADLOCK. A request that is queued ahead of others also gets it if another request of its owner
+//! would still wait.
 //!
-//! The reduction of the wait-for graph computes this.
+//! This is computed by reducing the wait-for graph.
 
 mod cycle;
 mod reduction;
@@ -29,8 +30,9 @@ pub struct Search {
     changes_waits: bool,
 }
 
-/// Whether queueing the request may complete a cycle, as far as that is known without opening a key. `None` is certain,
-/// and the common case. An adopted request waits for a bounded time, so only its grant can complete a cycle.
+/// The search that must run before the request is queued. `None`, the common case: it certainly completes no cycle, as
+/// the queues show without opening a key. An adopted request waits for a bounded time, so only its grant can complete a
+/// cycle.
 pub fn search_for(queues: &WaitQueues, new: &NewRequest<'_>) -> Option<Search> {
     if new.request.claim == Claim::AdoptedMutex {
         return search_before_grant(queues, new);
@@ -38,14 +40,14 @@ pub fn search_for(queues: &WaitQueues, new: &NewRequest<'_>) -> Option<Search> {
     let search = Search::of(queues, new);
     let may_close = || {
         search.changes_waits
-            || takes_more(new)
+            || asks_for_additional_permits(new)
             || queues.may_be_waited_for(new.db, new.owner(), new.owner_id) && !waits_for_nothing_new(queues, new)
     };
     may_close().then_some(search)
 }
 
-/// Whether granting the request may complete a cycle. A retry that resumes its position is granted the lock ahead of
-/// requests that wait for it, and another request of its owner may wait for the owners of these.
+/// The search that must run before the request is granted. A retry that resumes its position is granted the lock ahead
+/// of requests that wait for it, and another request of its owner may wait for the owners of those.
 pub fn search_before_grant(queues: &WaitQueues, new: &NewRequest<'_>) -> Option<Search> {
     let replaces = new.replaces?;
     let search = Search::of(queues, new);
@@ -94,10 +96,10 @@ fn is_waited_for<K: Keys>(queues: &WaitQueues, holders: &mut HolderLookup<'_, K>
     if owner.is_some_and(|owner| queues.of_owner(Some(owner)).waiting().next().is_some()) {
         return true;
     }
-    if takes_more(new) && new.names.iter().any(|name| holders.is_held_by(new.key(name), new.owner())) {
+    if asks_for_additional_permits(new) && new.names.iter().any(|name| holders.is_held_by(new.key(name), new.owner())) {
         return true;
     }
-    match queues.may_hold(new.db, new.owner()).unknown() {
+    match queues.may_hold(new.db, new.owner()).to_open() {
         Some(to_open) if to_open.len() <= MAX_OPENED => {
             let mut keys = to_open.iter().filter_map(|id| queues.get(*id)).map(|queue| queue.key.as_ref());
             keys.any(|key| key.db == new.db && holders.is_held_by(key, new.owner()))
@@ -114,8 +116,8 @@ fn waits_for_nothing_new(queues: &WaitQueues, new: &NewRequest<'_>) -> bool {
         && queues.of_owner(new.owner_id).is_covered_by_earlier(new.key(name), &new.position, claim)
 }
 
-/// Whether the request asks for permits in addition to the permits of its owner, which may leave too few.
-fn takes_more(new: &NewRequest<'_>) -> bool {
+/// Whether the request asks for permits in addition to those that its owner holds. Then the owner may wait for itself.
+fn asks_for_additional_permits(new: &NewRequest<'_>) -> bool {
     matches!(new.request.claim, Claim::Permits { count: Count::Delta(_), .. })
 }
 

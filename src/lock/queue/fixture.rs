@@ -67,14 +67,14 @@ impl Fixture {
         let owner = Owner::new(owner.as_bytes()).unwrap();
         let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
         let owner_id = self.queues.owner_id(0, owner.as_bytes());
-        let id = self.queues.enter(Arrival {
+        let id = self.queues.enqueue(Arrival {
             new: NewRequest { db: 0, names, request, owner_id, position, replaces: None },
             since: now,
             until: None,
             session: None,
             may_detach: true,
             coalesces: false,
-            lease_ends: None,
+            lease_deadline: None,
         });
         self.record_holders(names);
         id

@@ -7,7 +7,7 @@ use crate::value::claim::LockType;
 use crate::value::outcome::Hold;
 use crate::value::time::{Deadline, Timestamp};
 
-/// Knows which holds have ended although the stored lock still has them.
+/// Holds that have ended although the stored lock still has them.
 pub trait EndedHolds {
     /// Whether the hold has ended, because its session has or because its grant was not delivered.
     fn has_ended(&self, key: KeyRef<'_>, owner: &[u8]) -> bool;
@@ -20,8 +20,9 @@ pub struct HolderLookup<'a, K> {
     now: Timestamp,
 }
 
+/// What a key stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Under {
+pub(super) enum StoredValue {
     /// Nothing, or a lock of this type.
     Lock(Option<LockType>),
     /// A value of another type.
@@ -43,16 +44,16 @@ impl<'a, K: Keys> HolderLookup<'a, K> {
     }
 
     /// Visits the holds of the key, in no particular order.
-    pub(super) fn visit(&mut self, key: KeyRef<'_>, mut visit: impl FnMut(Hold<'_>)) -> Under {
+    pub(super) fn visit(&mut self, key: KeyRef<'_>, mut visit: impl FnMut(Hold<'_>)) -> StoredValue {
         let (now, ended) = (self.now, self.ended);
         let mut entry = self.keys.open(key);
         match entry.content() {
-            Content::Free => Under::Lock(None),
-            Content::Foreign => Under::Foreign,
+            Content::Free => StoredValue::Lock(None),
+            Content::Foreign => StoredValue::Foreign,
             Content::Lock(lock) => {
                 let live = lock.live_holds(now).filter(|hold| !ended.has_ended(key, hold.owner.as_bytes()));
                 live.for_each(&mut visit);
-                Under::Lock(lock.lock_type())
+                StoredValue::Lock(lock.lock_type())
             }
         }
     }

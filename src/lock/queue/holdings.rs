@@ -1,9 +1,9 @@
-//! Which owners may hold waited-for keys. If an owner certainly holds none, its requests need no deadlock detection and
-//! no search for a position.
+//! Which owners may hold keys that requests wait for. If an owner holds none, its requests need no deadlock detection
+//! and no search for a position.
 //!
-//! The holders of a waited-for key are recorded if they are few. A key with many holders must be opened to learn them.
-//! So must a key that another command has changed, until it is recorded again. A record may include former holders
-//! until the queue is served, but never omits a current one.
+//! The holders of such a key are recorded if they are few. A key with many holders must be opened to look them up. So
+//! must a key that another command has changed, until it is recorded again. A record may include former holders until
+//! the queue is served, but never omits a current one.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
@@ -71,7 +71,7 @@ impl Default for RecordedHolders {
     }
 }
 
-/// The queues whose keys an owner may hold. It holds no other waited-for key.
+/// The queues whose keys an owner may hold. It certainly holds the key of no other queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MayHold<'a> {
     recorded: Option<&'a SmallSet<QueueId>>,
@@ -115,9 +115,9 @@ impl<'a> MayHold<'a> {
         !self.is_any && self.recorded.is_none() && self.must_open.is_empty()
     }
 
-    /// If the owner can only hold keys that must be opened to find out: their queues. `None` if it is recorded as a
-    /// holder of other keys, or may hold any key.
-    pub fn unknown(&self) -> Option<&'a BTreeSet<QueueId>> {
+    /// The queues whose keys must be opened to find out whether the owner holds any. `None` if the owner is recorded as
+    /// a holder of another key, or may hold any key.
+    pub fn to_open(&self) -> Option<&'a BTreeSet<QueueId>> {
         (!self.is_any && self.recorded.is_none()).then_some(self.must_open)
     }
 
@@ -165,7 +165,7 @@ impl Holdings {
         }
     }
 
-    /// A queue was created. Nothing is known of its key.
+    /// A queue was created. It has not seen a lock under its key yet.
     pub fn add(&mut self) {
         self.unheld += 1;
     }
@@ -185,12 +185,12 @@ impl Holdings {
     }
 
     /// Another command has changed the key of this queue, so its holders are unknown until it is opened.
-    pub fn doubt(&mut self, id: QueueId) {
+    pub fn mark_unknown(&mut self, id: QueueId) {
         self.must_open.insert(id);
     }
 
     /// A lock may have moved to a key that held none.
-    pub fn doubt_unheld(&mut self) {
+    pub fn mark_unheld_unknown(&mut self) {
         if self.unheld > 0 {
             // Two, because one round may be in progress.
             self.scans_until_fresh = 2;
@@ -203,7 +203,7 @@ impl Holdings {
     }
 
     /// All holders are unknown until a rescan of the queues has ended.
-    pub fn doubt_all(&mut self) {
+    pub fn mark_all_unknown(&mut self) {
         self.rescan_pending = true;
     }
 

@@ -1,4 +1,4 @@
-//! The owners that have requests, by id, so that deadlock detection follows them without comparing names.
+//! The owners that have requests, by id. Deadlock detection compares these ids instead of owner names.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::value::owner::Owner;
 pub(super) struct OwnerEntry {
     pub owner: Owner,
     db: i32,
-    /// Its queued requests by the queue under which they are listed, so that a retry is found quickly among thousands.
+    /// Its requests, each with the queue under which it is listed, so that a retry is found quickly among thousands.
     pub listed: SmallSet<(QueueId, RequestId)>,
 }
 
@@ -41,29 +41,29 @@ impl Owners {
         self.entries.get(&id)
     }
 
-    /// Adds a queued request of the owner. `known` is its id from an earlier lookup, if it had one. Returns its id and
-    /// all of its requests.
-    pub fn enlist(
+    /// Adds a queued request of the owner. `known` is the owner's id from an earlier lookup, if it had one. Returns the
+    /// id of the owner and all of its requests.
+    pub fn add_request(
         &mut self,
         db: i32,
         owner: &Owner,
         known: Option<OwnerId>,
-        under: QueueId,
+        listed_under: QueueId,
         request: RequestId,
     ) -> (OwnerId, &SmallSet<(QueueId, RequestId)>) {
         let id = match known.filter(|known| self.entries.contains_key(known)) {
             Some(known) => known,
-            None => self.enter(db, owner),
+            None => self.insert(db, owner),
         };
-        let entry = self.entries.get_mut(&id).expect("it was there, or was entered now");
-        entry.listed.insert((under, request));
+        let entry = self.entries.get_mut(&id).expect("the owner is known or was just inserted");
+        entry.listed.insert((listed_under, request));
         (id, &entry.listed)
     }
 
     /// Removes a request of the owner. Returns whether the owner has others.
-    pub fn unlist(&mut self, id: OwnerId, under: QueueId, request: RequestId) -> Others {
+    pub fn remove_request(&mut self, id: OwnerId, listed_under: QueueId, request: RequestId) -> Others {
         let Some(entry) = self.entries.get_mut(&id) else { return Others::None };
-        entry.listed.remove(&(under, request));
+        entry.listed.remove(&(listed_under, request));
         if !entry.listed.is_empty() {
             return Others::Some;
         }
@@ -76,7 +76,7 @@ impl Owners {
         self.entries.is_empty() && self.ids.values().all(BTreeMap::is_empty)
     }
 
-    fn enter(&mut self, db: i32, owner: &Owner) -> OwnerId {
+    fn insert(&mut self, db: i32, owner: &Owner) -> OwnerId {
         let ids = self.ids.entry(db).or_default();
         if let Some(id) = ids.get(owner.as_bytes()) {
             return *id;
@@ -127,7 +127,7 @@ mod tests {
     fn owners_with_an_entry_in_any_table_are_not_empty() {
         let of_one = || {
             let mut owners = Owners::default();
-            _ = owners.enlist(0, &Owner::new(b"a").unwrap(), None, QueueId(1), RequestId(1));
+            _ = owners.add_request(0, &Owner::new(b"a").unwrap(), None, QueueId(1), RequestId(1));
             owners
         };
         let empty = Owners::default;
@@ -139,20 +139,20 @@ mod tests {
     #[test]
     fn the_last_two_owners_without_requests_keep_their_ids() {
         let mut owners = Owners::default();
-        let enlist = |owners: &mut Owners, name: &str, number| {
-            owners.enlist(0, &Owner::new(name.as_bytes()).unwrap(), None, QueueId(1), RequestId(number)).0
+        let add_request = |owners: &mut Owners, name: &str, number| {
+            owners.add_request(0, &Owner::new(name.as_bytes()).unwrap(), None, QueueId(1), RequestId(number)).0
         };
         let ids: Vec<_> =
-            ["a", "b", "c"].iter().zip(1..).map(|(name, number)| enlist(&mut owners, name, number)).collect();
+            ["a", "b", "c"].iter().zip(1..).map(|(name, number)| add_request(&mut owners, name, number)).collect();
         for (id, number) in ids.iter().zip(1..) {
-            assert_eq!(owners.unlist(*id, QueueId(1), RequestId(number)), Others::None);
+            assert_eq!(owners.remove_request(*id, QueueId(1), RequestId(number)), Others::None);
         }
         let found = |owners: &Owners| ["a", "b", "c"].map(|name| owners.id_of(0, name.as_bytes()));
         assert_eq!(found(&owners), [None, Some(ids[1]), Some(ids[2])]);
-        assert_eq!(enlist(&mut owners, "b", 4), ids[1]);
+        assert_eq!(add_request(&mut owners, "b", 4), ids[1]);
         owners.forget_unused();
         assert_eq!(found(&owners), [None, Some(ids[1]), None], "b has a request again");
-        owners.unlist(ids[1], QueueId(1), RequestId(4));
+        owners.remove_request(ids[1], QueueId(1), RequestId(4));
         owners.forget_unused();
         assert!(owners.is_empty());
     }

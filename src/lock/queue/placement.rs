@@ -6,8 +6,8 @@ use super::queues::WaitQueues;
 use super::request::{NewRequest, QueuedRequest};
 use crate::host::Keys;
 
-/// Search budget of a command: how many requests and keys it may visit in search of a position, which takes some
-/// milliseconds at most. Once it is spent, the request goes to the back of the queue.
+/// Search budget of a command: how many requests and keys it may visit to find a position. It bounds the search to a
+/// few milliseconds. Once it is spent, the request goes to the back of the queue.
 #[derive(Debug)]
 pub struct SearchBudget {
     left: usize,
@@ -21,7 +21,7 @@ impl Default for SearchBudget {
 }
 
 impl SearchBudget {
-    /// Takes `count` visits from the budget. False if it did not have that many left.
+    /// Charges `count` visits. False if the budget had fewer left.
     fn visit(&mut self, count: usize) -> bool {
         let left = self.left.checked_sub(count);
         self.left = left.unwrap_or(0);
@@ -29,20 +29,20 @@ impl SearchBudget {
     }
 }
 
-/// The position of a request that is about to be queued. `new` has the last position of its rank.
+/// The position of a request that is about to be queued. On entry, `new` has the last position of its rank.
 pub fn new_position<K: Keys>(
     queues: &WaitQueues,
     holders: &mut HolderLookup<'_, K>,
     new: &NewRequest<'_>,
     budget: &mut SearchBudget,
 ) -> QueuePosition {
-    let first = first_that_wants_held(queues, holders, new, budget);
+    let first = first_waiting_for_held_key(queues, holders, new, budget);
     first.and_then(|first| first.before(new.position.arrival)).unwrap_or_else(|| new.position.clone())
 }
 
 /// The position of the first multi-key request in the queues of the new request that also wants a key held by the owner
 /// of the new request.
-fn first_that_wants_held<'q, K: Keys>(
+fn first_waiting_for_held_key<'q, K: Keys>(
     queues: &'q WaitQueues,
     holders: &mut HolderLookup<'_, K>,
     new: &NewRequest<'_>,

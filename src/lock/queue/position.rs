@@ -8,15 +8,15 @@
 //! | the request                                                  | its position                         |
 //! | ------------------------------------------------------------ | ------------------------------------ |
 //! | is already queued, or has a reserved position                | as before                            |
-//! | of a reader that asks to write                               | ahead of all requests                |
-//! | behind a multi-key request, one of whose keys its owner has  | before the first such request        |
+//! | of a reader that asks to write (an upgrade)                  | ahead of all requests                |
+//! | behind a multi-key request for a key that its owner holds    | before the first such request        |
 //! | any other                                                    | behind all requests of the same rank |
 
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-/// The maximum depth of positions that are each before another such position. A deeper one becomes the last position
-/// instead. Positions are compared level by level.
+/// How deep positions "before a request" may nest. A request that would be deeper gets the last position instead,
+/// because positions are compared level by level.
 const MAX_LEVELS: usize = 64;
 
 /// The queue position of a request. It is the same in the queues of all its keys, so that two multi-key requests have
@@ -27,8 +27,9 @@ pub struct QueuePosition {
     pub rank: Rank,
     /// A sequence number.
     pub arrival: u64,
-    /// For a position before a multi-key request: `arrival` is that request's. The path has the numbers of the requests
-    /// in between, each before the one that precedes it in the path, and then the request's own number.
+    /// `Some` for a position before a multi-key request, whose number is then in `arrival`. That request may itself be
+    /// before another one, and so on: `arrival` is the number of the outermost one, and the path has the numbers from
+    /// the next one down to the request itself.
     before: Option<Rc<[u64]>>,
 }
 
@@ -61,7 +62,7 @@ impl QueuePosition {
         QueuePosition { rank, arrival, before: None }
     }
 
-    /// Just before this position, behind all positions before it with a smaller number.
+    /// The position just before this one. Several requests may be just before it; they are ordered by their numbers.
     pub(super) fn before(&self, number: u64) -> Option<QueuePosition> {
         let path: Rc<[u64]> = self.path().iter().copied().chain([number]).collect();
         (path.len() <= MAX_LEVELS).then_some(QueuePosition { before: Some(path), ..*self })

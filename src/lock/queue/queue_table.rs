@@ -39,7 +39,7 @@ impl QueueTable {
         self.queues.len()
     }
 
-    /// Whether a key of this name may have a wait queue. False is certain.
+    /// Whether a key of this name may have a wait queue. May be a false positive, never a false negative.
     #[inline]
     pub fn may_have(&self, name: &[u8]) -> bool {
         self.names.may_contain(name)

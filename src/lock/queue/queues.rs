@@ -1,9 +1,9 @@
 //! The wait queues of one server: the requests that wait for each key, in order.
 //!
 //! A request is in the wait queue of each of its keys, at its position. The position is the same in all of them, so
-//! that two multi-key requests have the same order everywhere. When its client has left (stopped waiting or
-//! disconnected), a request keeps a reserved position for a while, but is skipped. This file keeps requests and their
-//! order; admission is decided in `engine`.
+//! that two multi-key requests have the same order everywhere. After its client has left (stopped waiting or
+//! disconnected), a request has a reserved position for a while, which is skipped. This file maintains the order;
+//! admission is decided in `engine`.
 
 mod of_owner;
 
@@ -34,20 +34,21 @@ pub struct WaitQueues {
     table: QueueTable,
     requests: IdMap<RequestId, QueuedRequest>,
     owners: Owners,
-    /// When waits time out and reserved positions end.
-    pub(crate) ends: TimerSet<RequestId, Instant>,
+    /// When waits and reserved positions time out.
+    pub(crate) wait_timers: TimerSet<RequestId, Instant>,
     /// When leases of waited-for keys may expire.
-    pub(crate) lease_ends: TimerSet<QueueId, Timestamp>,
+    pub(crate) lease_timers: TimerSet<QueueId, Timestamp>,
     /// The requests with reserved positions, by when their clients left.
     detached: BTreeMap<u64, RequestId>,
-    /// COALESCE requests that a release has completed but that have no reply yet, by their queue and the last number
-    /// assigned before the release. They have left their queue, so a new request finds the key free at once.
+    /// COALESCE requests that a release has completed but that have no reply yet. Each group has as its key the queue,
+    /// and the last number assigned before the release, as a request ID. They are no longer in the queue, so a new
+    /// request finds the key free at once.
     done: BTreeMap<(QueueId, RequestId), Done>,
     /// How many of them are waiters that need a reply, not reserved positions.
     done_waiters: usize,
-    /// The queue that is replied to next. The queues take turns, starting with the queue of the latest release.
+    /// The queue whose completed requests get the next reply: round-robin, starting with that of the latest release.
     next_done: QueueId,
-    /// Which owners hold the keys.
+    /// Which owners may hold the keys.
     holdings: Holdings,
     /// How many of the waiters want multiple keys.
     multi_key: usize,
@@ -111,13 +112,13 @@ impl WaitQueues {
         Some(self.done.get(&self.done_key(id, self.requests.get(&id)?)?)?.fence)
     }
 
-    /// The next request that a release has completed but that has no reply yet; from another queue each time.
+    /// The next completed request without a reply. Successive calls rotate through the queues.
     pub fn next_done(&mut self) -> Option<RequestId> {
         let next = self.done.range((self.next_done, RequestId::FIRST)..).next();
         let ((queue, _), Done { requests, .. }) = next.or_else(|| self.done.first_key_value())?;
         self.next_done = QueueId(queue.0 + 1);
-        let kept = || self.detached.get(requests.detached.first()?);
-        requests.present.first_key_value().map(|(_, id)| id).or_else(kept).copied()
+        let reserved = || self.detached.get(requests.detached.first()?);
+        requests.present.first_key_value().map(|(_, id)| id).or_else(reserved).copied()
     }
 
     /// Whether any request that a release has completed has no reply yet.
@@ -131,7 +132,8 @@ impl WaitQueues {
         self.has_done() && self.done_key(id, request).is_some()
     }
 
-    /// The release that has completed the request: with COALESCE, the first after its arrival.
+    /// The key in `done` of the release that has completed the request: with COALESCE, the first release after its
+    /// arrival.
     fn done_key(&self, id: RequestId, request: &QueuedRequest) -> Option<(QueueId, RequestId)> {
         let queue = *request.queues.first().filter(|_| request.coalesces)?;
         let (key, _) = self.done.range((queue, id)..=(queue, RequestId::LAST)).next()?;
@@ -183,8 +185,8 @@ impl WaitQueues {
         self.holdings.of(db, owner)
     }
 
-    /// Whether any request may wait for this owner, which has this id. False is certain, and saves the deadlock
-    /// detection.
+    /// Whether any request may wait for this owner, which has this id. If not, no deadlock detection is needed. May be
+    /// a false positive, never a false negative.
     pub fn may_be_waited_for(&self, db: i32, owner: &[u8], id: Option<OwnerId>) -> bool {
         let waits = |id| self.of_owner(Some(id)).waiting().next().is_some();
         self.of_owner(id).with_requests().is_some_and(waits) || !self.may_hold(db, owner).is_empty()
@@ -198,8 +200,8 @@ impl WaitQueues {
         rest.table.is_clean()
             && rest.requests.is_empty()
             && rest.owners.is_empty()
-            && rest.ends.is_empty()
-            && rest.lease_ends.is_empty()
+            && rest.wait_timers.is_empty()
+            && rest.lease_timers.is_empty()
             && rest.detached.is_empty()
             && rest.done.is_empty()
             && rest.done_waiters == 0
@@ -210,14 +212,14 @@ impl WaitQueues {
 /// Changes.
 impl WaitQueues {
     /// Adds a request to the wait queues of its keys.
-    pub fn enter(&mut self, arrival: Arrival<'_>) -> RequestId {
-        let Arrival { new, since, until, session, may_detach, coalesces, lease_ends } = arrival;
+    pub fn enqueue(&mut self, arrival: Arrival<'_>) -> RequestId {
+        let Arrival { new, since, until, session, may_detach, coalesces, lease_deadline } = arrival;
         let NewRequest { db, names, request, owner_id, position, .. } = new;
         let id = RequestId(self.number());
         let queues: OneOrMany<_> =
             names.iter().map(|name| self.queue_for(KeyRef { db, name }, request.claim.lock_type())).collect();
         for queue in &queues {
-            let queue = self.table.get_mut(*queue).expect("queue_for found or made it");
+            let queue = self.table.get_mut(*queue).expect("queue_for found or created it");
             queue.multi_key += usize::from(queues.len() > 1);
             queue.requests_mut(coalesces).insert(position.clone(), id);
             queue.limit = request.claim.limit().or(queue.limit);
@@ -225,8 +227,8 @@ impl WaitQueues {
         self.multi_key += usize::from(queues.len() > 1);
         let listed_under = *queues.iter().min().expect("a request names at least one key");
         let owner = request.owner.to_owner();
-        let (owner_id, listed) = self.owners.enlist(db, &owner, owner_id, listed_under, id);
-        // The owner had one request and now has two: both are marked.
+        let (owner_id, listed) = self.owners.add_request(db, &owner, owner_id, listed_under, id);
+        // The owner's second request: from now on, both are marked.
         let both: Vec<_> = if listed.len() == 2 { listed.iter().map(|(_, id)| id).collect() } else { Vec::new() };
         let is_only = listed.len() == 1;
         let queued = QueuedRequest {
@@ -241,7 +243,7 @@ impl WaitQueues {
             session,
             may_detach,
             coalesces,
-            lease_ends,
+            lease_deadline,
             owner_id,
             listed_under,
             may_have_other_waits: false,
@@ -250,7 +252,7 @@ impl WaitQueues {
         };
         let has_multiple_keys = queued.has_multiple_keys();
         if let Some(until) = until {
-            self.ends.set(id, None, until);
+            self.wait_timers.set(id, None, until);
         }
         self.requests.insert(id, queued);
         both.into_iter().for_each(|id| self.mark_other_waits(id));
@@ -272,10 +274,10 @@ impl WaitQueues {
     }
 
     /// Removes a request, and the wait queues that become empty.
-    pub fn leave(&mut self, id: RequestId) -> Option<(QueuedRequest, Others)> {
+    pub fn remove(&mut self, id: RequestId) -> Option<(QueuedRequest, Others)> {
         let request = self.requests.remove(&id)?;
-        self.leave_done(id, &request);
-        self.ends.clear(id, request.until);
+        self.remove_done(id, &request);
+        self.wait_timers.clear(id, request.until);
         match request.detached {
             Some(detached) => _ = self.detached.remove(&detached),
             None => self.multi_key -= usize::from(request.has_multiple_keys()),
@@ -285,21 +287,20 @@ impl WaitQueues {
             queue.requests_mut(request.coalesces).remove(&request.position, request.detached);
             if request.is_present() {
                 queue.multi_key -= usize::from(request.has_multiple_keys());
-                queue.counted_on.remove(&id);
+                queue.holder_requests.remove(&id);
                 queue.with_other_waits -= usize::from(request.may_have_other_waits);
             }
             if queue.is_empty() {
                 self.close(*queue_id);
             }
         }
-        let others = self.owners.unlist(request.owner_id, request.listed_under, id);
+        let others = self.owners.remove_request(request.owner_id, request.listed_under, id);
         Some((request, others))
     }
 
-    /// Completes all COALESCE requests of a released key: removes them from the queue at once, however many they are.
-    /// They get their replies one by one ([`WaitQueues::next_done`]); the first of them to leave removes the queue if
-    /// it is empty.
-    pub fn end_coalescing(&mut self, id: QueueId, fence: Fence) {
+    /// Completes all COALESCE requests of a released key: takes them out of the queue in constant time. They get their
+    /// replies one by one ([`WaitQueues::next_done`]). Removing the first of them also closes the queue if it is empty.
+    pub fn complete_coalescing(&mut self, id: QueueId, fence: Fence) {
         let Some(queue) = self.table.get_mut(id).filter(|queue| !queue.coalescing.is_empty()) else { return };
         let requests = std::mem::take(&mut queue.coalescing);
         self.done_waiters += requests.present.len();
@@ -307,7 +308,7 @@ impl WaitQueues {
         self.next_done = id;
     }
 
-    fn leave_done(&mut self, id: RequestId, request: &QueuedRequest) {
+    fn remove_done(&mut self, id: RequestId, request: &QueuedRequest) {
         let Some(key) = self.done_key(id, request) else { return };
         let Some(Done { requests, .. }) = self.done.get_mut(&key) else { return };
         requests.remove(&request.position, request.detached);
@@ -317,25 +318,25 @@ impl WaitQueues {
         }
     }
 
-    /// The client has left: the request keeps its position until then, but is skipped.
+    /// The client has left, so the position of the request is reserved until this time.
     pub fn reserve_position(&mut self, id: RequestId, until: Instant) {
         let sequence = self.number();
         let Some(request) = self.requests.get_mut(&id).filter(|request| request.is_present()) else { return };
         request.detached = Some(sequence);
-        self.ends.set(id, request.until.replace(until), until);
+        self.wait_timers.set(id, request.until.replace(until), until);
         self.detached.insert(sequence, id);
         self.multi_key -= usize::from(request.has_multiple_keys());
         for queue in &request.queues {
             if let Some(queue) = self.table.get_mut(*queue) {
                 queue.requests_mut(request.coalesces).reserve(&request.position, sequence);
                 queue.multi_key -= usize::from(request.has_multiple_keys());
-                queue.counted_on.remove(&id);
+                queue.holder_requests.remove(&id);
                 queue.with_other_waits -= usize::from(request.may_have_other_waits);
             }
         }
     }
 
-    /// Moves an upgrade from the head to the position by its arrival.
+    /// The owner of an upgrade no longer reads, so moves its request from the head to the position by its arrival.
     pub fn end_upgrade(&mut self, id: RequestId) {
         if let Some(arrival) = self.requests.get(&id).map(|request| request.position.arrival) {
             self.move_to(id, QueuePosition::last(Rank::Normal, arrival));
@@ -357,54 +358,54 @@ impl WaitQueues {
         }
     }
 
-    /// Records the holders of a queue's key; `None` means that there is no lock. It must be called after each grant;
-    /// after the end of a hold it may be called later. Returns the waiting multi-key requests of a holder that has lost
-    /// the key.
+    /// Records the holders of a queue's key; `None` means that there is no lock. Must be called right after each grant,
+    /// because a record may never omit a holder. After the end of a hold it may be called later. Returns the waiting
+    /// multi-key requests of a holder that has lost the key.
     pub fn record_holders(&mut self, id: QueueId, lock: Option<&Lock>) -> Vec<RequestId> {
         let Some(queue) = self.table.get_mut(id) else { return Vec::new() };
         let has_changed = self.holdings.record(id, &mut queue.holders, queue.key.db, lock);
         match has_changed && queue.has_multi_key_requests() {
-            true => self.count_again(id, lock.and_then(Lock::exclusive_owner)),
+            true => self.set_holder_requests(id, lock.and_then(Lock::exclusive_owner)),
             false => Vec::new(),
         }
     }
 
-    /// Sets the current holder of a queue's key. Returns the requests that counted on another one.
-    fn count_again(&mut self, id: QueueId, holder: Option<&Owner>) -> Vec<RequestId> {
+    /// Sets `holder_requests` for the current holder of a queue's key. Returns those of the former holder.
+    fn set_holder_requests(&mut self, id: QueueId, holder: Option<&Owner>) -> Vec<RequestId> {
         let Some(db) = self.get(id).map(|queue| queue.key.db) else { return Vec::new() };
         let holder = holder.and_then(|holder| self.owner_id(db, holder.as_bytes()));
         let waiting = self.of_owner(holder).all_waiting_in(id).filter(|(_, request)| request.has_multiple_keys());
         let now: BTreeSet<_> = waiting.map(|(request, _)| request).collect();
         let Some(queue) = self.table.get_mut(id) else { return Vec::new() };
-        let before = std::mem::replace(&mut queue.counted_on, now);
-        before.difference(&queue.counted_on).copied().collect()
+        let before = std::mem::replace(&mut queue.holder_requests, now);
+        before.difference(&queue.holder_requests).copied().collect()
     }
 
-    /// Records that the owner of this multi-key request holds the key of this queue.
-    pub fn counts_on(&mut self, request: RequestId, id: QueueId) {
+    /// Adds a multi-key request whose owner holds the key of this queue.
+    pub fn add_holder_request(&mut self, request: RequestId, id: QueueId) {
         if let Some(queue) = self.table.get_mut(id) {
-            queue.counted_on.insert(request);
+            queue.holder_requests.insert(request);
         }
     }
 
     /// Another command has changed the key of a queue, so its holders are unknown until it is opened.
-    pub fn holders_may_differ(&mut self, id: QueueId) {
+    pub fn mark_holders_unknown(&mut self, id: QueueId) {
         if self.get(id).is_some() {
-            self.holdings.doubt(id);
+            self.holdings.mark_unknown(id);
         }
     }
 
-    /// All keys of a database may have changed. A rescan of the queues follows, which marks each queue before it opens
-    /// the key. Marking 126,000 queues here would take 20 ms.
-    pub fn await_rescan(&mut self) {
+    /// All keys of a database may have changed, so all holders are unknown until a rescan has visited the queues.
+    /// Marking each of 126,000 queues here would take 20 ms, so the rescan does that.
+    pub fn set_rescan_pending(&mut self) {
         if !self.is_empty() {
-            self.holdings.doubt_all();
+            self.holdings.mark_all_unknown();
         }
     }
 
-    /// Whether the key of a queue may hold another lock with the fencing token that was seen. While a rescan is
-    /// pending, a lock with several holders may be a copy made by RESTORE, with other holders and another LIMIT. A
-    /// mutex with the same token has the same holder.
+    /// Whether the key of a queue may hold a different lock although its fencing token is the one that was seen. While
+    /// a rescan is pending, a lock of a shared type may be a copy stored by RESTORE, with other holders and another
+    /// LIMIT. A mutex with the same token has the same holder.
     pub fn may_be_a_copy(&self, id: QueueId) -> bool {
         self.holdings.rescan_pending() && self.get(id).is_some_and(|queue| !queue.lock_type.is_exclusive())
     }
@@ -426,7 +427,7 @@ impl WaitQueues {
         }
     }
 
-    /// Puts a request that was taken from the list back to the front of its owner's list.
+    /// Puts a request back at the front of its owner's list.
     pub fn put_back_reentering(&mut self, id: QueueId, request: RequestId) {
         let Some(owner) = self.requests.get(&request).map(|queued| queued.owner_id) else { return };
         if let Some(queue) = self.table.get_mut(id) {
@@ -441,7 +442,7 @@ impl WaitQueues {
         }
     }
 
-    /// No request waits in the queue any more.
+    /// No request waits in the queue any more, so none reenters.
     pub fn end_all_reentering(&mut self, id: QueueId) {
         if let Some(queue) = self.table.get_mut(id) {
             queue.reentering.clear();
@@ -478,30 +479,30 @@ impl WaitQueues {
         self.holdings.seen_replaced(before, fence);
     }
 
-    /// Serves the queue at this time at the latest, because a lease may expire then. A timer that fires too early only
-    /// causes another inspection, which is cheaper than moving the timer with each lease.
+    /// Sets the timer of the queue to this time, when a lease may expire, unless it fires earlier. A timer that fires
+    /// too early only causes another inspection, which is cheaper than moving the timer with each lease.
     pub fn watch_lease(&mut self, id: QueueId, end: Timestamp) {
         let queue = self.table.get_mut(id).filter(|queue| queue.lease_end.is_none_or(|watched| end < watched));
         if let Some(queue) = queue {
-            self.lease_ends.set(id, queue.lease_end.replace(end), end);
+            self.lease_timers.set(id, queue.lease_end.replace(end), end);
         }
     }
 
-    /// A request whose wait has timed out or whose reserved position has ended by now.
-    pub fn take_end(&mut self, now: Instant) -> Option<RequestId> {
-        self.ends.pop_due(now)
+    /// Removes and returns a request whose wait or reserved position has timed out.
+    pub fn take_timed_out(&mut self, now: Instant) -> Option<RequestId> {
+        self.wait_timers.pop_due(now)
     }
 
-    /// Whether a timer was set that fires earlier than all others did at the last call.
+    /// Whether the host must rearm its timer: since the last call, a timer was set that fires before all others.
     #[inline]
-    pub fn take_sooner(&mut self) -> bool {
+    pub fn take_needs_rearm(&mut self) -> bool {
         // No short-circuit, because both flags must be cleared.
-        self.ends.take_sooner() | self.lease_ends.take_sooner()
+        self.wait_timers.take_needs_rearm() | self.lease_timers.take_needs_rearm()
     }
 
-    /// A queue that must be served because a lease may have expired by now.
-    pub fn take_lease_end(&mut self, now: Timestamp) -> Option<QueueId> {
-        let id = self.lease_ends.pop_due(now)?;
+    /// Removes and returns a queue that must be served because a lease may have expired.
+    pub fn take_due_lease(&mut self, now: Timestamp) -> Option<QueueId> {
+        let id = self.lease_timers.pop_due(now)?;
         if let Some(queue) = self.table.get_mut(id) {
             queue.lease_end = None;
         }
@@ -511,7 +512,7 @@ impl WaitQueues {
     /// A command of the server has removed a lock from its key without reporting where it went: RENAME and MOVE may
     /// have stored it under a waited-for key that held none.
     pub fn lock_may_have_moved(&mut self) {
-        self.holdings.doubt_unheld();
+        self.holdings.mark_unheld_unknown();
     }
 
     /// An inspection round has visited every key.
@@ -519,8 +520,8 @@ impl WaitQueues {
         self.holdings.end_round();
     }
 
-    /// Sets the limit of a semaphore's queue. Returns whether it changed. A queue of another lock type that has only
-    /// reserved positions keeps no limit, because requests for its own lock type may follow.
+    /// Sets the limit of a semaphore's queue. Returns whether it changed. Does nothing for a queue of another lock
+    /// type, which may have only reserved positions left, because requests of that type may follow.
     pub fn set_limit(&mut self, id: QueueId, limit: u32) -> bool {
         let queue = self.table.get_mut(id).filter(|queue| queue.lock_type == LockType::Semaphore);
         queue.is_some_and(|queue| queue.limit.replace(limit) != Some(limit))
@@ -551,7 +552,7 @@ impl WaitQueues {
         let Some(mut queue) = self.table.close(id) else { return };
         let is_last = self.is_empty();
         self.holdings.forget(id, std::mem::take(&mut queue.holders), queue.seen, is_last);
-        self.lease_ends.clear(id, queue.lease_end);
+        self.lease_timers.clear(id, queue.lease_end);
         self.table.keep_spare(queue);
     }
 

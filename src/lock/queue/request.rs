@@ -63,7 +63,7 @@ impl<'a> NewRequest<'a> {
 pub struct Arrival<'a> {
     /// Owner, claim, lease, keys and position.
     pub new: NewRequest<'a>,
-    /// When the wait began: now, or with the first of the requests that make up the client's wait.
+    /// When the wait began. A retry continues the wait of the request that it repeats.
     pub since: Instant,
     /// When the wait times out; `None` if never.
     pub until: Option<Instant>,
@@ -73,8 +73,8 @@ pub struct Arrival<'a> {
     pub may_detach: bool,
     /// Whether a release of the key completes it (COALESCE). Only for a request for one mutex.
     pub coalesces: bool,
-    /// When the lease expires, whenever it starts; `None` if the lease is a duration.
-    pub lease_ends: Option<Timestamp>,
+    /// The absolute deadline of the lease; `None` if the lease is a duration from the grant on.
+    pub lease_deadline: Option<Timestamp>,
 }
 
 /// A request that is queued, or whose position is reserved while its client has left.
@@ -92,7 +92,7 @@ pub struct QueuedRequest {
     pub queues: OneOrMany<QueueId>,
     /// Its position in each of them.
     pub position: QueuePosition,
-    /// When the wait began: with the first of the requests that make up the client's wait.
+    /// When the wait began. A retry continues the wait of the request that it repeats.
     pub since: Instant,
     /// When the wait times out or the reserved position ends; `None` if never.
     pub until: Option<Instant>,
@@ -102,8 +102,8 @@ pub struct QueuedRequest {
     pub may_detach: bool,
     /// Whether a release of the key completes it (COALESCE). Only for a request for one mutex.
     pub coalesces: bool,
-    /// When the lease expires, whenever it starts; `None` if the lease is a duration.
-    pub lease_ends: Option<Timestamp>,
+    /// The absolute deadline of the lease; `None` if the lease is a duration from the grant on.
+    pub lease_deadline: Option<Timestamp>,
     /// The id of its owner.
     pub owner_id: OwnerId,
     /// The queue under which its owner lists it: the smallest of `queues`.
@@ -135,7 +135,7 @@ impl QueuedRequest {
 
     /// The lease of a grant at this time; `None` if it would already have expired.
     pub fn lease_from(&self, now: Timestamp) -> Option<Lease> {
-        match self.lease_ends {
+        match self.lease_deadline {
             None => Some(self.lease),
             Some(ends) => NonZeroU64::new(ends.ms_since(now)).map(Lease::Ms),
         }

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 
-/// Timers in the order in which they fire, by points `P` on one clock. Each subject has at most one timer and keeps the
-/// timer's time, which is needed to find the timer here.
+/// Timers in the order in which they fire. `P` is a time on one clock. Each subject has at most one timer; it stores
+/// the time of its timer, which this set needs to find the timer.
 #[derive(Clone, Debug)]
 pub(crate) struct TimerSet<T, P> {
     by_time: BTreeSet<(P, T)>,
-    /// Whether a timer was set that fires before all timers that existed at the last call of [`TimerSet::take_sooner`].
-    sooner: bool,
+    /// Since the last call of [`TimerSet::take_needs_rearm`], a timer was set that fires before all others.
+    needs_rearm: bool,
 }
 
 impl<T, P> Default for TimerSet<T, P> {
     fn default() -> Self {
-        TimerSet { by_time: BTreeSet::new(), sooner: false }
+        TimerSet { by_time: BTreeSet::new(), needs_rearm: false }
     }
 }
 
@@ -21,7 +21,7 @@ impl<T: Copy + Ord, P: Copy + Ord> TimerSet<T, P> {
     /// Moves the subject's timer from `before` to `when`.
     pub(super) fn set(&mut self, subject: T, before: Option<P>, when: P) {
         self.clear(subject, before);
-        self.sooner |= self.next().is_none_or(|next| when < next);
+        self.needs_rearm |= self.next().is_none_or(|next| when < next);
         self.by_time.insert((when, subject));
     }
 
@@ -32,11 +32,11 @@ impl<T: Copy + Ord, P: Copy + Ord> TimerSet<T, P> {
         }
     }
 
-    /// Whether a timer was set that fires before all timers that existed at the last call. No such timer is missed, but
-    /// it may have been cleared since.
+    /// Whether the host must rearm its timer: since the last call, a timer was set that fires before all others. It may
+    /// have been cleared since.
     #[inline]
-    pub fn take_sooner(&mut self) -> bool {
-        std::mem::take(&mut self.sooner)
+    pub fn take_needs_rearm(&mut self) -> bool {
+        std::mem::take(&mut self.needs_rearm)
     }
 
     /// When the next timer fires.
@@ -114,11 +114,11 @@ mod tests {
         let rows = [(1, None, 30, true), (2, None, 40, false), (3, None, 30, false), (4, None, 20, true)];
         for (subject, before, ms, is_sooner) in rows.into_iter().chain([(4, Some(20), 25, true)]) {
             timers.set(subject, before.map(timestamp), timestamp(ms));
-            assert_eq!(timers.take_sooner(), is_sooner, "{subject}, {ms}");
-            assert!(!timers.take_sooner());
+            assert_eq!(timers.take_needs_rearm(), is_sooner, "{subject}, {ms}");
+            assert!(!timers.take_needs_rearm());
         }
         assert_eq!(fired(&mut timers, 99), [4, 1, 3, 2]);
         timers.set(1, Some(timestamp(30)), timestamp(200));
-        assert!(timers.take_sooner(), "after all others have fired");
+        assert!(timers.take_needs_rearm(), "after all others have fired");
     }
 }

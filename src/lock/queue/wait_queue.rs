@@ -31,7 +31,7 @@ impl fmt::Display for WaiterLimit {
     }
 }
 
-/// Whether other requests are ahead of a request that is tried.
+/// Whether other requests are ahead of the request that is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precedence {
     /// No request is ahead of it.
@@ -56,8 +56,8 @@ pub struct WaitQueue {
     pub lease_end: Option<Timestamp>,
     /// The holders of the key, if they are few and known.
     pub(super) holders: RecordedHolders,
-    /// The multi-key requests of the owner that holds the key. If the owner loses the key, they wait for one more key.
-    pub(super) counted_on: BTreeSet<RequestId>,
+    /// The multi-key requests of the owner that holds the key. If the owner loses it, they wait for one more key.
+    pub(super) holder_requests: BTreeSet<RequestId>,
     /// The requests without COALESCE.
     pub(super) ordinary: OrderedRequests,
     /// The requests with COALESCE, kept separately because one release completes all of them.
@@ -129,7 +129,7 @@ impl WaitQueue {
             seen: None,
             lease_end: None,
             holders: RecordedHolders::default(),
-            counted_on: BTreeSet::new(),
+            holder_requests: BTreeSet::new(),
             ordinary: OrderedRequests::default(),
             coalescing: OrderedRequests::default(),
             reentering: BTreeMap::new(),

@@ -50,7 +50,7 @@ impl Model {
             let detached = request.detached.map(|(_, until)| until - monotonic);
             let (keys, claim, is_upgrade, coalesce) = (&asked.keys, asked.claim, request.is_upgrade, asked.coalesce);
             let held = &request.held;
-            let ends = request.lease_ends.map(|ends| ends.saturating_sub(wall));
+            let ends = request.lease_deadline.map(|ends| ends.saturating_sub(wall));
             write!(text, "{owner} {keys:?} {claim:?} {until} {detached:?} {is_upgrade} {coalesce} {held:?} {ends:?},")
                 .expect("a string takes all");
         }

@@ -50,7 +50,7 @@ pub(super) fn check_no_request_overtakes(rules: &Rules, chance: usize) {
         &key,
         "newcomer",
         claim,
-        Some(Wait { limit: WaitLimit::Unlimited, may_detach: false, coalesces: false, lease_ends: None }),
+        Some(Wait { limit: WaitLimit::Unlimited, may_detach: false, coalesces: false, lease_deadline: None }),
     );
     assert!(!matches!(newcomer, Ok(Acquired::Granted(_))), "{key:?} is granted ahead of its waiters: {newcomer:?}");
     match ELSE[chance / 7 % ELSE.len()] {
@@ -117,8 +117,12 @@ impl Rules {
         let Some(queued) = self.manager.queues().request(*id).cloned() else { return };
         let keys: Vec<Key> = self.manager.queues().keys_of(&queued).cloned().collect();
         let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
-        let wait =
-            Some(Wait { limit: WaitLimit::Unlimited, may_detach: true, coalesces: queued.coalesces, lease_ends: None });
+        let wait = Some(Wait {
+            limit: WaitLimit::Unlimited,
+            may_detach: true,
+            coalesces: queued.coalesces,
+            lease_deadline: None,
+        });
         let request = AcquireRequest { db: 0, names: &names, request: queued.request(), wait, session: queued.session };
         let now = self.server.now();
         // If no positions are reserved, a request loses its position when its connection ends.

@@ -127,7 +127,7 @@ pub struct Request {
     /// A sequence number: the order in which positions were assigned.
     pub arrival: u64,
     /// PXAT: when its lease expires, on the wall clock.
-    pub lease_ends: Option<Ms>,
+    pub lease_deadline: Option<Ms>,
     /// For a reserved position: when its client left (a sequence number), and when the position is dropped.
     pub detached: Option<(u64, Ms)>,
     /// The keys of an MLOCK that its owner held when this was last checked.
@@ -229,7 +229,7 @@ impl Model {
         let says = keys.iter().map(|key| self.say(key, owner, *claim, limit)).collect::<Result<Vec<_>, _>>()?;
         let find_same = |requests: &[Request]| requests.iter().position(|other| other.is_retried_by(asked));
         let is_absolute = *claim == Claim::Adopted { is_absolute: true };
-        let lease_ends = asked.lease.filter(|_| is_absolute).map(|lease| self.now.wall + lease);
+        let lease_deadline = asked.lease.filter(|_| is_absolute).map(|lease| self.now.wall + lease);
         let is_upgrade = self.is_upgrade(keys[0], owner, *claim);
         if let Some(kept) = find_same(&self.requests).filter(|kept| self.requests[*kept].detached.is_some()) {
             if self.requests[kept].is_upgrade && !is_upgrade {
@@ -274,7 +274,7 @@ impl Model {
         let since = retried.map_or(self.now.monotonic, |retried| self.requests[retried].since);
         let (arrival, held) = (self.arrivals, self.held_of(asked));
         let request =
-            Request { asked: asked.clone(), until, since, is_upgrade, arrival, lease_ends, detached: None, held };
+            Request { asked: asked.clone(), until, since, is_upgrade, arrival, lease_deadline, detached: None, held };
         let mut requests = self.requests.clone();
         match (kept, retried) {
             (Some(kept), _) => {

@@ -89,7 +89,7 @@ impl Rules {
 
     fn send_new_requests(&mut self, key: &Key) {
         for (number, claim) in CLAIMS.into_iter().enumerate() {
-            let wait = Wait { limit: WaitLimit::Unlimited, may_detach: false, coalesces: false, lease_ends: None };
+            let wait = Wait { limit: WaitLimit::Unlimited, may_detach: false, coalesces: false, lease_deadline: None };
             let before = self.last_fence();
             let owner = format!("newcomer {number}");
             // The effects may have made this owner a holder.

@@ -144,13 +144,13 @@ impl Rules {
         let now = &self.server.now();
         let owner = to_owner(asked.owner);
         let is_absolute = asked.claim == Claim::Adopted { is_absolute: true };
-        let lease_ends = asked.lease.filter(|_| is_absolute).map(|lease| now.timestamp().plus_ms(lease));
+        let lease_deadline = asked.lease.filter(|_| is_absolute).map(|lease| now.timestamp().plus_ms(lease));
         let limit = asked.block.map(|block| NonZeroU64::new(block).map_or(WaitLimit::Unlimited, WaitLimit::Ms));
         let request = AcquireRequest {
             db: 0,
             names: &names(&asked.keys),
             request: value::LockRequest { owner, claim: claim(asked.claim), lease: to_lease(asked.lease) },
-            wait: limit.map(|limit| Wait { limit, may_detach: true, coalesces: asked.coalesce, lease_ends }),
+            wait: limit.map(|limit| Wait { limit, may_detach: true, coalesces: asked.coalesce, lease_deadline }),
             session: asked.session.then_some(ClientId(asked.client)),
         };
         let is_own = |(id, _): &(RequestId, _)| self.numbers.get(id).is_some_and(|number| number >> 32 == asked.client);

@@ -307,8 +307,8 @@ impl Model {
                 let request = self.requests.remove(index);
                 self.replies.push((request.asked.number, WaitReply::Refused(refusal)));
             } else if let Some(index) = self.next_to_be_served() {
-                let Request { mut asked, lease_ends, .. } = self.requests.remove(index);
-                if let Some(ends) = lease_ends {
+                let Request { mut asked, lease_deadline, .. } = self.requests.remove(index);
+                if let Some(ends) = lease_deadline {
                     asked.lease = Some(ends.saturating_sub(self.now.wall));
                     if asked.lease == Some(0) {
                         self.replies.push((asked.number, WaitReply::TimedOut));

@@ -19,7 +19,7 @@ fn permits(limit: u32, permits: u32) -> Claim {
 fn ask(fixture: &mut Fixture, name: &str, names: &[&[u8]], claim: Claim) -> Result<Acquired, LockError> {
     let (owner, now) = (owner(name), fixture.server.now());
     let request = LockRequest { owner: owner.as_ref(), claim, lease: Lease::Persist };
-    let wait = Some(Wait { limit: WaitLimit::Unlimited, may_detach: false, coalesces: false, lease_ends: None });
+    let wait = Some(Wait { limit: WaitLimit::Unlimited, may_detach: false, coalesces: false, lease_deadline: None });
     let request = AcquireRequest { db: 0, names, request, wait, session: None };
     fixture.manager.with_host(&mut fixture.server.host(&now)).acquire(request)
 }

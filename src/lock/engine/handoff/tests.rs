@@ -35,7 +35,7 @@ fn an_owner_that_has_lost_a_key_gets_another_position_although_the_head_of_its_q
     let (q, now) = (owner("q"), fixture.server.now());
     let request = LockRequest { owner: q.as_ref(), claim: Claim::Mutex, lease: Lease::Persist };
     let limit = WaitLimit::Ms(NonZeroU64::new(10).unwrap());
-    let wait = Some(Wait { limit, may_detach: false, coalesces: false, lease_ends: None });
+    let wait = Some(Wait { limit, may_detach: false, coalesces: false, lease_deadline: None });
     let request = AcquireRequest { db: 0, names: &[b"k"], request, wait, session: None };
     fixture.manager.with_host(&mut fixture.server.host(&now)).acquire(request).unwrap();
     for (name, names) in [("s", &[b"k"][..]), ("p", &[b"m", b"l", b"k"]), ("r", &[b"m"])] {
@@ -271,7 +271,7 @@ fn a_request_that_no_longer_waits_is_not_served() {
         let (a, now) = (owner("a"), fixture.server.now());
         let request = LockRequest { owner: a.as_ref(), claim: Claim::Mutex, lease: Lease::Persist };
         let limit = WaitLimit::Ms(NonZeroU64::new(limit_ms).unwrap());
-        let wait = Some(Wait { limit, may_detach: false, coalesces: false, lease_ends: None });
+        let wait = Some(Wait { limit, may_detach: false, coalesces: false, lease_deadline: None });
         let request = AcquireRequest { db: 0, names: &[b"k"], request, wait, session: None };
         let asked = fixture.manager.with_host(&mut fixture.server.host(&now)).acquire(request);
         let Ok(Acquired::Queued(id)) = asked else { panic!("{asked:?}") };

@@ -21,7 +21,7 @@ fn ask_for(fixture: &mut Fixture, name: &[u8], token: &str, coalesces: bool) -> 
     let (owner, now) = (owner(token), fixture.server.now());
     let request = LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist };
     let limit = WaitLimit::Ms(500.try_into().unwrap());
-    let wait = Some(Wait { limit, may_detach: true, coalesces, lease_ends: None });
+    let wait = Some(Wait { limit, may_detach: true, coalesces, lease_deadline: None });
     let request = AcquireRequest { db: 0, names: &[name], request, wait, session: None };
     fixture.manager.with_host(&mut fixture.server.host(&now)).acquire(request).unwrap()
 }

@@ -116,7 +116,7 @@ fn ten_thousand_waiters(ordinary: usize) -> Fixture {
     let mut fixture = Fixture::of(&[("h", MUTEX)]);
     for number in 1..=10_000 {
         let coalesces = number % ordinary != 0;
-        let wait = Wait { limit: WaitLimit::Unlimited, may_detach: true, coalesces, lease_ends: None };
+        let wait = Wait { limit: WaitLimit::Unlimited, may_detach: true, coalesces, lease_deadline: None };
         assert!(matches!(ask(&mut fixture, &format!("o{number}"), Some(wait)), Acquired::Queued(_)));
     }
     fixture.server.time_slices = TimeSlices::Of(UNITS);
@@ -153,7 +153,7 @@ fn ten_thousand_waiters_with_coalesce_get_replies_over_several_iterations_and_de
 #[test]
 fn a_release_finds_a_waiter_with_coalesce_behind_thousands_without() {
     let mut fixture = ten_thousand_waiters(1);
-    let wait = Wait { limit: WaitLimit::Unlimited, may_detach: true, coalesces: true, lease_ends: None };
+    let wait = Wait { limit: WaitLimit::Unlimited, may_detach: true, coalesces: true, lease_deadline: None };
     fixture.manager.limits.max_waiters += 1;
     assert!(matches!(ask(&mut fixture, "last", Some(wait)), Acquired::Queued(_)));
     let (steps, released) = cost(&mut fixture, |fixture| fixture.release("h", ReleaseAmount::Mutex));

@@ -243,7 +243,7 @@ fn a_grant_without_waiting_ends_the_position_of_a_connection_that_has_just_ended
     let mut fixture = Fixture::of(&[("h", MUTEX)]);
     let (b, now) = (owner("b"), fixture.server.now());
     let request = LockRequest { owner: b.as_ref(), claim: MUTEX, lease: Lease::Persist };
-    let wait = Some(Wait { limit: WaitLimit::Unlimited, may_detach: true, coalesces: false, lease_ends: None });
+    let wait = Some(Wait { limit: WaitLimit::Unlimited, may_detach: true, coalesces: false, lease_deadline: None });
     let request = AcquireRequest { db: 0, names: &[b"k"], request, wait, session: None };
     let queued = fixture.manager.with_host(&mut fixture.server.host(&now)).acquire(request).unwrap();
     let Acquired::Queued(id) = queued else { panic!("it waits") };
@@ -419,7 +419,7 @@ fn a_request_that_has_timed_out_is_not_granted() {
             let owner = owner(name);
             let request = LockRequest { owner: owner.as_ref(), claim: MUTEX, lease: Lease::Persist };
             let limit = WaitLimit::Ms(NonZeroU64::new(500).unwrap());
-            let wait = Some(Wait { limit, may_detach: false, coalesces: false, lease_ends: None });
+            let wait = Some(Wait { limit, may_detach: false, coalesces: false, lease_deadline: None });
             let request = AcquireRequest { db: 0, names, request, wait, session: None };
             let acquired = fixture.manager.with_host(&mut fixture.server.host(&now)).acquire(request);
             assert!(matches!(acquired, Ok(Acquired::Queued(_))));

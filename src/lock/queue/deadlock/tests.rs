@@ -508,7 +508,7 @@ impl World {
             })
         };
         let over: Vec<_> = queue.present().map(|(_, id)| id).filter(is_over).collect();
-        over.into_iter().for_each(|id| _ = queues.leave(id));
+        over.into_iter().for_each(|id| _ = queues.remove(id));
     }
 
     /// A change that was not inspected yet: a lock is removed, or is moved here from another key.
@@ -521,7 +521,7 @@ impl World {
             _ => _ = primary.remove(&key),
         }
         if let Some(id) = self.fixture.queues.id_of(key.as_ref()) {
-            self.fixture.queues.holders_may_differ(id);
+            self.fixture.queues.mark_holders_unknown(id);
         }
     }
 

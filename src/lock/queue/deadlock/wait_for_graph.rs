@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::host::Keys;
 use crate::key::{KeyRef, RequestId};
 use crate::one_or_many::OneOrMany;
-use crate::queue::holders::{HolderLookup, Under};
+use crate::queue::holders::{HolderLookup, StoredValue};
 use crate::queue::position::QueuePosition;
 use crate::queue::queues::WaitQueues;
 use crate::queue::request::{NewRequest, OwnerId, QueueId, QueuedRequest};
@@ -271,7 +271,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         self.keys.push(WaitedFor {
             name,
             queue,
-            is_another: !matches!(under, Under::Lock(known) if known.is_none_or(|known| known == lock_type)),
+            is_another: !matches!(under, StoredValue::Lock(known) if known.is_none_or(|known| known == lock_type)),
             limit: limit.unwrap_or(0),
             shares: BTreeMap::new(),
             in_use: 0,

@@ -59,16 +59,16 @@ fn a_lease_expiry_is_watched_once_at_the_earliest_known_time() {
     for (end_ms, watched_ms, is_sooner) in [(20, 20, true), (25, 20, false), (15, 15, true)] {
         queues.watch_lease(queue, at(end_ms));
         assert_eq!(
-            (queues.lease_ends.next(), queues.lease_ends.take_sooner()),
+            (queues.lease_timers.next(), queues.lease_timers.take_needs_rearm()),
             (Some(at(watched_ms)), is_sooner),
             "{end_ms}"
         );
     }
-    assert_eq!([queues.take_lease_end(at(14)), queues.take_lease_end(at(15))], [None, Some(queue)]);
-    assert_eq!(queues.take_lease_end(at(99)), None);
+    assert_eq!([queues.take_due_lease(at(14)), queues.take_due_lease(at(15))], [None, Some(queue)]);
+    assert_eq!(queues.take_due_lease(at(99)), None);
     queues.watch_lease(queue, at(40));
-    assert_eq!(queues.lease_ends.next(), Some(at(40)), "what was watched before is forgotten");
-    queues.leave(id);
+    assert_eq!(queues.lease_timers.next(), Some(at(40)), "what was watched before is forgotten");
+    queues.remove(id);
     queues.watch_lease(queue, at(50));
     assert!(queues.is_clean());
 }
@@ -80,11 +80,11 @@ fn a_wait_times_out_once_and_a_reserved_position_ends_instead() {
     let (queues, at) = (&mut fixture.queues, Instant::from_ms);
     for until_ms in [30, 20] {
         queues.reserve_position(id, at(until_ms));
-        assert_eq!((queues.ends.next(), queues.request(id).unwrap().until), (Some(at(30)), Some(at(30))));
+        assert_eq!((queues.wait_timers.next(), queues.request(id).unwrap().until), (Some(at(30)), Some(at(30))));
     }
-    assert_eq!(queues.ends.all().collect::<Vec<_>>(), [at(30)]);
-    assert_eq!([at(29), at(30), at(30)].map(|now| queues.ends.pop_due(now)), [None, Some(id), None]);
-    queues.leave(id);
+    assert_eq!(queues.wait_timers.all().collect::<Vec<_>>(), [at(30)]);
+    assert_eq!([at(29), at(30), at(30)].map(|now| queues.wait_timers.pop_due(now)), [None, Some(id), None]);
+    queues.remove(id);
     assert!(queues.is_clean());
 }
 
@@ -99,7 +99,7 @@ fn a_key_that_is_waited_for_again_has_a_new_queue() {
         let queue = fixture.queues.id_of(key(before).as_ref()).unwrap();
         fixture.queues.set_seen(queue, Fence::new(7));
         fixture.queues.watch_lease(queue, Timestamp::from_ms(20));
-        fixture.queues.leave(id);
+        fixture.queues.remove(id);
         assert!(fixture.queues.is_clean());
         let id = fixture.wait("b", after, read);
         let again = fixture.queues.id_of(key(after).as_ref()).unwrap();
@@ -133,7 +133,7 @@ fn a_reserved_position_is_no_waiter_and_is_resumed() {
     assert_eq!(queues.of_key(key("l").as_ref()).unwrap().head().map(|(_, id)| id), Some(other), "it is skipped");
     assert_eq!(queues.of_key(key("k").as_ref()).unwrap().waiters(), 0);
     assert_eq!(retried(queues, "a", "kl", MUTEX), Some(kept), "a retry finds it");
-    let position = queues.leave(kept).unwrap().0.position;
+    let position = queues.remove(kept).unwrap().0.position;
     let back = fixture.wait("a", "l", MUTEX);
     assert!(position < fixture.queues.request(other).unwrap().position);
     assert!(position < fixture.queues.request(back).unwrap().position, "a new request gets another position");
@@ -148,7 +148,7 @@ fn the_oldest_reserved_position_is_found_first() {
         fixture.queues.reserve_position(ids[index], Instant::from_ms(60_000));
     }
     assert_eq!(fixture.queues.oldest_reserved(), Some(ids[1]));
-    fixture.queues.leave(ids[1]);
+    fixture.queues.remove(ids[1]);
     assert_eq!(fixture.queues.oldest_reserved(), Some(ids[0]));
 }
 
@@ -161,8 +161,8 @@ fn no_state_is_left_of_requests_that_left() {
     fixture.queues.reserve_position(ids[1], Instant::from_ms(60_000));
     assert!(!fixture.queues.is_empty() && !fixture.queues.is_clean());
     for id in ids {
-        assert!(fixture.queues.leave(id).is_some());
-        assert!(fixture.queues.leave(id).is_none());
+        assert!(fixture.queues.remove(id).is_some());
+        assert!(fixture.queues.remove(id).is_none());
     }
     assert!(fixture.queues.is_empty() && fixture.queues.is_clean(), "{:?}", fixture.queues);
 }
@@ -204,7 +204,7 @@ fn an_owner_that_can_be_waited_for_holds_or_waits() {
     assert!(!fixture.queues.may_be_waited_for(1, b"a", None) && !fixture.may_be_waited_for("c"));
     fixture.queues.reserve_position(waiter, Instant::from_ms(60_000));
     assert!(!fixture.may_be_waited_for("b"), "its client has left");
-    fixture.queues.leave(waiter);
+    fixture.queues.remove(waiter);
     assert!(!fixture.may_be_waited_for("a"), "no request waits for the key any more");
 }
 
@@ -216,7 +216,7 @@ fn after_a_hand_off_no_request_waits_for_the_former_holder() {
     fixture.hold("b", "k", MUTEX);
     assert!(!fixture.may_be_waited_for("a"));
     assert!(fixture.may_be_waited_for("b"));
-    fixture.queues.leave(waiter);
+    fixture.queues.remove(waiter);
     assert!(fixture.queues.is_clean());
 }
 
@@ -232,17 +232,17 @@ fn a_multi_key_request_counts_on_a_key_until_its_owner_loses_it_or_it_no_longer_
         let [id, other] = ["a", "c"].map(|owner| fixture.wait(owner, "kl", MUTEX));
         let queue = fixture.queues.id_of(key("k").as_ref()).unwrap();
         match is_first_held {
-            true => fixture.queues.counts_on(id, queue),
+            true => fixture.queues.add_holder_request(id, queue),
             false => assert_eq!(fixture.hold("a", "k", MUTEX), []),
         }
         assert_eq!(fixture.hold("a", "k", MUTEX), [], "the same holder");
         match how_it_ends {
             0 => {}
-            1 => _ = fixture.queues.leave(id),
+            1 => _ = fixture.queues.remove(id),
             _ => fixture.queues.reserve_position(id, Instant::from_ms(60_000)),
         }
-        let counted_on = fixture.queues.get(queue).map(|queue| queue.counted_on.len());
-        assert_eq!(counted_on, Some(usize::from(how_it_ends == 0)));
+        let holder_requests = fixture.queues.get(queue).map(|queue| queue.holder_requests.len());
+        assert_eq!(holder_requests, Some(usize::from(how_it_ends == 0)));
         let lost = fixture.hold("b", "k", MUTEX);
         assert_eq!(lost, if how_it_ends == 0 { vec![id] } else { vec![] }, "{is_first_held} {how_it_ends}");
         assert_eq!(fixture.hold("c", "k", MUTEX), []);
@@ -258,7 +258,7 @@ fn any_owner_may_hold_a_key_with_many_holders() {
     }
     let waiter = fixture.wait("b", "s", permits(20, 1));
     assert!(fixture.may_be_waited_for("anybody"));
-    fixture.queues.leave(waiter);
+    fixture.queues.remove(waiter);
     assert!(fixture.queues.is_clean());
 }
 
@@ -267,9 +267,9 @@ fn an_owner_of_two_waited_for_keys_can_be_waited_for_until_both_queues_are_empty
     let mut fixture = Fixture::default();
     fixture.hold("a", "kl", MUTEX);
     let waiters = [fixture.wait("b", "k", MUTEX), fixture.wait("c", "l", MUTEX)];
-    fixture.queues.leave(waiters[0]);
+    fixture.queues.remove(waiters[0]);
     assert!(fixture.may_be_waited_for("a"));
-    fixture.queues.leave(waiters[1]);
+    fixture.queues.remove(waiters[1]);
     assert!(!fixture.may_be_waited_for("a"));
     assert!(fixture.queues.is_clean());
 }
@@ -285,15 +285,15 @@ fn a_queue_knows_whether_a_waiter_also_wants_other_keys() {
     fixture.wait("c", "l", MUTEX);
     assert_eq!(knows(&fixture), [false, false]);
     let multi_key = ["d", "e"].map(|owner| fixture.wait(owner, "kl", MUTEX));
-    fixture.queues.leave(one);
-    fixture.queues.leave(multi_key[0]);
+    fixture.queues.remove(one);
+    fixture.queues.remove(multi_key[0]);
     assert_eq!(knows(&fixture), [true, true]);
     fixture.queues.reserve_position(multi_key[1], Instant::from_ms(60_000));
     assert_eq!(knows(&fixture), [false, false], "its client has left");
-    fixture.queues.leave(multi_key[1]);
+    fixture.queues.remove(multi_key[1]);
     let again = fixture.wait("e", "kl", MUTEX);
     assert_eq!(knows(&fixture), [true, true]);
-    fixture.queues.leave(again);
+    fixture.queues.remove(again);
     assert_eq!(knows(&fixture), [false, false]);
 }
 
@@ -367,18 +367,18 @@ fn after_a_flush_holders_are_unknown_until_the_rescan_has_ended_or_no_queue_is_l
     let mut fixture = Fixture::default();
     fixture.hold("z", "kl", MUTEX);
     let is_unknown = |fixture: &Fixture| fixture.may_be_waited_for("anybody");
-    fixture.queues.await_rescan();
+    fixture.queues.set_rescan_pending();
     let id = fixture.wait("b", "kl", MUTEX);
     assert!(!is_unknown(&fixture), "no request waited");
     let other = fixture.wait("c", "m", MUTEX);
-    fixture.queues.await_rescan();
+    fixture.queues.set_rescan_pending();
     assert!(is_unknown(&fixture));
-    fixture.queues.leave(other);
+    fixture.queues.remove(other);
     assert!(is_unknown(&fixture), "another queue is left");
     fixture.queues.end_rescan();
     assert!(!is_unknown(&fixture));
-    fixture.queues.await_rescan();
-    fixture.queues.leave(id);
+    fixture.queues.set_rescan_pending();
+    fixture.queues.remove(id);
     fixture.wait("b", "kl", MUTEX);
     assert!(!is_unknown(&fixture), "no queue was left");
 }
@@ -425,10 +425,10 @@ fn only_waiters_count_as_multi_key_requests_or_with_other_waits() {
     assert_eq!(counts(&fixture), (false, 0, 1));
     let third = fixture.wait("a", "l", MUTEX);
     assert_eq!(counts(&fixture), (false, 0, 2));
-    fixture.queues.leave(both[0]);
+    fixture.queues.remove(both[0]);
     assert_eq!(counts(&fixture), (false, 0, 2), "a reserved position was no longer counted");
-    fixture.queues.leave(both[1]);
-    fixture.queues.leave(third);
+    fixture.queues.remove(both[1]);
+    fixture.queues.remove(third);
     assert_eq!(counts(&fixture), (false, 0, 0));
     // A reserved position that is joined by another is not a waiter either.
     let kept = fixture.wait("c", "l", MUTEX);
@@ -436,7 +436,7 @@ fn only_waiters_count_as_multi_key_requests_or_with_other_waits() {
     fixture.wait("c", "l", MUTEX);
     assert_eq!(counts(&fixture), (false, 0, 1));
     let multi_key = fixture.wait("d", "kl", MUTEX);
-    fixture.queues.leave(multi_key);
+    fixture.queues.remove(multi_key);
     assert_eq!(counts(&fixture), (false, 0, 1));
 }
 
@@ -481,8 +481,8 @@ fn a_table_with_an_entry_is_not_clean() {
         ("table", WaitQueues { table: of_one().table, ..empty() }),
         ("requests", WaitQueues { requests: of_one().requests, ..empty() }),
         ("owners", WaitQueues { owners: of_one().owners, ..empty() }),
-        ("ends", WaitQueues { ends: of_one().ends, ..empty() }),
-        ("lease_ends", WaitQueues { lease_ends: of_one().lease_ends, ..empty() }),
+        ("wait_timers", WaitQueues { wait_timers: of_one().wait_timers, ..empty() }),
+        ("lease_timers", WaitQueues { lease_timers: of_one().lease_timers, ..empty() }),
         ("detached", WaitQueues { detached: of_one().detached, ..empty() }),
         ("done", WaitQueues { done, ..empty() }),
         ("done_waiters", WaitQueues { done_waiters: 1, ..empty() }),
@@ -500,8 +500,8 @@ fn wait_with_coalesce(fixture: &mut Fixture, owner: &str, key: &str) -> RequestI
     let new = NewRequest { db: 0, names: &names(key), request, owner_id, position, replaces: None };
     let since = fixture.server.now().instant();
     let arrival =
-        Arrival { new, since, until: None, session: None, may_detach: false, coalesces: true, lease_ends: None };
-    fixture.queues.enter(arrival)
+        Arrival { new, since, until: None, session: None, may_detach: false, coalesces: true, lease_deadline: None };
+    fixture.queues.enqueue(arrival)
 }
 
 #[test]
@@ -512,11 +512,11 @@ fn completed_requests_of_several_keys_get_replies_in_rotation_and_others_keep_wa
     let other = fixture.wait("e", "m", MUTEX);
     for name in ["k", "l"] {
         let queue = fixture.queues.id_of(key(name).as_ref()).unwrap();
-        fixture.queues.end_coalescing(queue, Fence::new(1).unwrap());
+        fixture.queues.complete_coalescing(queue, Fence::new(1).unwrap());
     }
     let of = |owner: &[u8]| fixture.queues.of_owner(fixture.queues.owner_id(0, owner)).requests().collect::<Vec<_>>();
     assert_eq!((of(b"a"), of(b"e")), (vec![], vec![other]));
-    let replied = std::iter::from_fn(|| fixture.queues.next_done().inspect(|id| _ = fixture.queues.leave(*id)));
+    let replied = std::iter::from_fn(|| fixture.queues.next_done().inspect(|id| _ = fixture.queues.remove(*id)));
     assert_eq!(replied.collect::<Vec<_>>(), [of_l[0], of_k[0], of_l[1], of_k[1]]);
 }
 
@@ -526,10 +526,10 @@ fn completed_requests_do_not_touch_an_emptied_queue_that_is_used_again() {
     let done = ["a", "b"].map(|owner| wait_with_coalesce(&mut fixture, owner, "k"));
     ["a", "b"].iter().for_each(|owner| _ = fixture.wait(owner, "m", MUTEX));
     let queue = fixture.queues.id_of(key("k").as_ref()).unwrap();
-    fixture.queues.end_coalescing(queue, Fence::new(1).unwrap());
-    fixture.queues.leave(done[0]);
+    fixture.queues.complete_coalescing(queue, Fence::new(1).unwrap());
+    fixture.queues.remove(done[0]);
     fixture.wait("c", "k", MUTEX);
-    fixture.queues.leave(done[1]);
+    fixture.queues.remove(done[1]);
     let again = fixture.queues.of_key(key("k").as_ref());
     assert_eq!(again.map(|queue| (queue.waiters(), queue.with_other_waits)), Some((1, 0)));
 }
