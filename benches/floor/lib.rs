@@ -1,24 +1,24 @@
-//! The least that a fenced lock costs through the module API: the benchmark measures redis-lock against it. It is no
-//! product: it has no renewal and no retry, and its waiting (`parking`) knows no keys.
+//! The minimal cost of a fenced lock through the module API, as a baseline for the benchmark of redis-lock. It is not a
+//! usable lock: it has no renewal and no retry, and its waiting (`parking`) ignores keys.
 //!
 //! | command                          | reply                                              |
 //! | -------------------------------- | -------------------------------------------------- |
-//! | `BARE.ACQUIRE key token PX ms`   | `[token, fence]`, nil: it is held                  |
-//! | `BARE.RELEASE key token`         | 1, 0: this token does not hold it                  |
+//! | `BARE.ACQUIRE key token PX ms`   | `[token, fence]`, nil if it is held                |
+//! | `BARE.RELEASE key token`         | 1, 0 if this token does not hold it                |
 //! | `BARE.PARKING key token …`       | waits for a wake-up, then `[token, fence]`         |
-//! | `BARE.WAKE_UP …`                 | 1, 0: no client was waiting for a wake-up          |
+//! | `BARE.WAKE_UP …`                 | 1, 0 if no client was waiting for a wake-up        |
 //!
-//! These send nothing to replicas and the append-only file. `REPL.ACQUIRE` and `REPL.RELEASE` are the same with the
-//! effects that they need: `BARE.APPLY key payload` for a grant, the server's `DEL` for the end.
+//! These send nothing to replicas or the append-only file. `REPL.ACQUIRE` and `REPL.RELEASE` also replicate effects:
+//! `BARE.APPLY key payload` for a grant, the server's `DEL` for a release.
 //!
-//! It makes the few calls that a lock needs, in the cheapest form that the server has. Counted, in instructions per
-//! pair of some 13,600 (Redis 7.0.15):
-//! - The memory of the latest value is kept for the next: 200 less than to allocate it anew.
-//! - Names are as long as the names of `LOCK`: the server hashes and compares each letter, 16 for one more.
-//! - The token is sent back as bytes: as the argument's own string it takes 50 more, on each server.
+//! It makes only the calls that a lock needs, each in the cheapest way that the server offers. Measured in
+//! instructions, of about 13,600 per pair (Redis 7.0.15):
+//! - The memory of the latest value is reused for the next: saves 200 compared with a new allocation.
+//! - Names are as long as those of `LOCK`, because the server hashes and compares each letter: 16 per letter.
+//! - The token is returned as bytes: returning the argument's string costs 50 more, on each server.
 //! - Without `CachedMicroseconds`, `Milliseconds` is the cheapest clock: 36 less than the standard library's.
-//! - The payload of a grant is one argument: as three it takes 2,000 more with an append-only file.
-//! - `REDISMODULE_OPEN_KEY_NOTOUCH` would save 10, and is not used: eviction would not see that a lock is in use.
+//! - The payload of a grant is one argument: three arguments cost 2,000 more with an append-only file.
+//! - `REDISMODULE_OPEN_KEY_NOTOUCH` would save 10, but is not used: eviction would not see that a lock is in use.
 
 mod parking;
 mod value;
@@ -48,7 +48,7 @@ redis_module! {
     commands: [],
 }
 
-/// As redis-lock: damaged dumps are errors of ours (1); keys signal when they changed, not when they are opened (2).
+/// The options of redis-lock: the module handles errors in damaged dumps (1) and signals modified keys itself (2).
 const OPTIONS: c_int = 1 | 1 << 1;
 
 type Entry = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
@@ -82,7 +82,7 @@ fn start(context: &Context, _: &[RedisString]) -> Status {
     Status::Ok
 }
 
-/// Where effects are sent.
+/// Whether effects are replicated.
 trait Effects {
     /// # Safety
     /// Context and key are valid.
@@ -124,12 +124,12 @@ unsafe extern "C" fn acquire<E: Effects>(
         let &[_, name, token, px, ms] = arguments(argv, argc) else { return api!(RedisModule_WrongArity(ctx)) };
         let mut lease: c_longlong = 0;
         let is_number = api!(RedisModule_StringToLongLong(ms, &mut lease)) == OK;
-        // Short enough for the sum with any clock.
+        // Small enough that adding it to any clock value does not overflow.
         if !is_number || !(1..=1 << 40).contains(&lease) || !bytes(px).eq_ignore_ascii_case(b"PX") {
             return api!(RedisModule_ReplyWithError(ctx, c"ERR syntax error".as_ptr()));
         }
         let key = open(ctx, name);
-        // A requested lock is free, most of the time: so it first checks whether the key is empty.
+        // Most requested locks are free, so first check whether the key is empty.
         if api!(RedisModule_KeyType(key)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
             let now = now_us();
             let fence = now.max(LAST.load(Relaxed) + 1);
@@ -164,7 +164,7 @@ unsafe extern "C" fn release<E: Effects>(
     unsafe {
         let &[_, name, token] = arguments(argv, argc) else { return api!(RedisModule_WrongArity(ctx)) };
         let key = open(ctx, name);
-        // A released lock is held, most of the time.
+        // Most released locks are held.
         if api!(RedisModule_ModuleTypeGetType(key)) == value::data_type() {
             let holds = Value::of_key(api!(RedisModule_ModuleTypeGetValue(key))).token() == bytes(token);
             if holds {
@@ -183,7 +183,7 @@ unsafe extern "C" fn release<E: Effects>(
     OK
 }
 
-/// A grant as replicas and the append-only file get it.
+/// Applies a grant on replicas and from the append-only file.
 unsafe extern "C" fn apply(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
@@ -223,7 +223,7 @@ pub(crate) unsafe fn arguments<'a>(
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
 ) -> &'a [*mut raw::RedisModuleString] {
-    // SAFETY: the caller vouches for it; there is always the command's name.
+    // SAFETY: the caller vouches for it; there is always at least one argument, the command's name.
     unsafe { slice::from_raw_parts(argv, argc as usize) }
 }
 
@@ -235,8 +235,8 @@ pub(crate) unsafe fn bytes<'a>(string: *mut raw::RedisModuleString) -> &'a [u8] 
     unsafe { slice::from_raw_parts(api!(RedisModule_StringPtrLen(string, &mut len)).cast(), len) }
 }
 
-/// The instant by which the server expires keys in this command, where the API has it: that reads no clock. [`LAST`]
-/// keeps fences apart, so whole milliseconds do.
+/// The time at which this command started, if the API provides it, because it needs no clock call. Milliseconds are
+/// enough, because [`LAST`] keeps fences distinct.
 fn now_us() -> u64 {
     // SAFETY: the pointers were filled when the module was loaded; the functions take nothing.
     unsafe {

@@ -1,6 +1,5 @@
-//! The least that a module needs to park a client and to wake it, in the order of arrival: a hand-off is measured
-//! against it. Keys and leases mean nothing here. A client that disconnects while it waits is woken in its turn all the
-//! same.
+//! The minimum that a module needs to block a client and to wake it, in order of arrival, as a baseline for hand-offs.
+//! Keys and leases are ignored. A client that disconnects while it waits still counts as woken when it is first.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,18 +10,18 @@ use redis_module::raw;
 
 use crate::{api, arguments, bytes, LAST, OK};
 
-/// A client that is blocked, and the token that it gets back.
+/// A blocked client, and the token to return to it.
 type Waiter = (*mut raw::RedisModuleBlockedClient, Box<Token>);
 
 struct Token(Vec<u8>);
 
 thread_local! {
-    /// Of the main thread, on which all commands run.
+    /// Only used on the main thread, which runs all commands.
     static WAITERS: RefCell<VecDeque<Waiter>> = const { RefCell::new(VecDeque::new()) };
 }
 
 /// # Safety
-/// To be called by the server only, as a command.
+/// Only the server may call it, as a command.
 pub unsafe extern "C" fn park(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,

@@ -17,8 +17,8 @@ const VERSION: c_int = 1;
 /// Fence and deadline.
 const NUMBERS: usize = 16;
 
-/// A pointer to a length and as many bytes: the payload, which is also what is sent to replicas and saved. It is fence,
-/// deadline in ms since the epoch (-1: never), both of eight bytes and the lowest first, and the token.
+/// A pointer to a length and that many bytes: the payload, which is also replicated and saved. It consists of the fence
+/// and the deadline in ms since the epoch (-1: never), both as eight bytes in little-endian order, and the token.
 #[derive(Clone, Copy)]
 pub struct Value(NonNull<usize>);
 
@@ -35,7 +35,7 @@ impl Value {
         value
     }
 
-    /// `None`: these bytes are too few.
+    /// `None` if there are too few bytes.
     pub fn from_payload(payload: &[u8]) -> Option<Value> {
         if payload.len() < NUMBERS {
             return None;
@@ -47,7 +47,7 @@ impl Value {
     }
 
     /// # Safety
-    /// The server has it from us: it is the value of a key of our type.
+    /// The pointer is the value of a key of our type.
     pub unsafe fn of_key(value: *mut c_void) -> Value {
         // SAFETY: the caller vouches for it.
         Value(unsafe { NonNull::new_unchecked(value.cast()) })
@@ -60,7 +60,7 @@ impl Value {
     /// # Safety
     /// The value outlives what is returned.
     pub unsafe fn payload<'a>(self) -> &'a [u8] {
-        // SAFETY: so many bytes follow the length, and are written before a value is handed out.
+        // SAFETY: that many bytes follow the length, and they are written before the value is used.
         unsafe { slice::from_raw_parts(self.start(), self.0.read()) }
     }
 
@@ -86,15 +86,15 @@ impl Value {
     }
 
     fn start(self) -> *mut u8 {
-        // SAFETY: the allocation goes on behind the length.
+        // SAFETY: the allocation continues after the length.
         unsafe { self.0.as_ptr().add(1).cast() }
     }
 
-    /// An allocation with only its length written.
+    /// Allocates a value and writes only its length.
     fn allocate(len: usize) -> Value {
         let size = size_of::<usize>() + len;
-        // SAFETY: the server's allocator never answers null, and its memory is aligned for a length. A kept block has
-        // room for as many bytes, and no other owner.
+        // SAFETY: the server's allocator never returns null, and its memory is aligned for a length. A spare block is
+        // large enough and has no other owner.
         unsafe {
             let kept = if size <= SMALL { KEPT.replace(null_mut()) } else { null_mut() };
             let memory = if kept.is_null() { api!(RedisModule_Alloc(size.max(SMALL))) } else { kept };
@@ -105,11 +105,12 @@ impl Value {
     }
 }
 
-/// Every allocation has at least so many bytes: enough for a token of 36.
+/// The minimum size of an allocation: enough for a token of 36 bytes.
 const SMALL: usize = 64;
 
 thread_local! {
-    /// The memory of the latest value, for the next; null where there is none. FLUSHALL ASYNC frees on another thread.
+    /// The memory of the latest value, reused for the next; null if there is none. Thread-local, because FLUSHALL ASYNC
+    /// frees on another thread.
     static KEPT: Cell<*mut c_void> = const { Cell::new(null_mut()) };
 }
 
@@ -139,10 +140,10 @@ pub static LOCKFLOOR: RedisType = RedisType::new(
     },
 );
 
-/// The server's handle of the type.
+/// The server's handle for the type.
 static TYPE: AtomicPtr<raw::RedisModuleType> = AtomicPtr::new(null_mut());
 
-/// After the type was registered.
+/// Valid after the type was registered.
 pub fn start() {
     TYPE.store(*LOCKFLOOR.raw_type.borrow(), Relaxed);
 }

@@ -8,17 +8,17 @@ use support::{Connection, Pipeline, Reply};
 use crate::rivals::{Names, Pair, Rival};
 use crate::server::Server;
 
-/// Locks of one batch: an acquire and a release each.
+/// Locks in one batch, with an acquire and a release each.
 pub const KEYS: usize = 1000;
 
-/// Batches between two readings of the CPU: long enough for the reading itself not to count, short enough for what is
-/// compared to run within the same few milliseconds.
+/// Batches between two CPU readings: enough that the cost of the reading is negligible, few enough that the compared
+/// ways run within the same few milliseconds.
 const BATCHES: usize = 4;
 
 /// First every acquire, then every release.
 pub struct Batch {
     pipeline: Pipeline,
-    /// From here on replies belong to releases.
+    /// The index of the first reply to a release.
     releases: usize,
     replies_per_release: usize,
     freed: fn(&Reply) -> bool,
@@ -43,7 +43,7 @@ impl Batch {
         }
     }
 
-    /// CPU time of the server for one pair, in µs: a reading over a few batches. Every reply is checked.
+    /// CPU time of the server for one pair, in µs, measured over a few batches. Every reply is checked.
     pub fn cpu_us_per_pair(&self, server: &mut Server, client: &mut Connection) -> io::Result<f64> {
         let before = server.cpu_us()?;
         for _ in 0..BATCHES {
@@ -54,7 +54,7 @@ impl Batch {
         Ok(spent / (BATCHES * KEYS) as f64)
     }
 
-    /// Every pair once. Every reply is checked.
+    /// Runs every pair once. Every reply is checked.
     pub fn run(&self, client: &mut Connection) -> io::Result<()> {
         let mut wrong = None;
         client.pipeline(&self.pipeline, |index, reply| {
@@ -71,7 +71,7 @@ impl Batch {
     }
 }
 
-/// Waits until the last lock of a batch is gone, for ways that can only shorten its lease.
+/// Waits until the last lock of a batch has expired, for ways that can only shorten the lease.
 fn await_free(server: &mut Server) -> io::Result<()> {
     let last = Names::numbered(KEYS - 1, &Vec::new().into()).key;
     while server.must(&["EXISTS", &last])? != Reply::Int(0) {}

@@ -1,7 +1,5 @@
-//! Many clients that contend for one lock, all in one thread.
-//!
-//! One thread runs them, because the machine's other core belongs to the server: clients on more threads would take
-//! time from the server that is measured. Every way gets the same clients.
+//! Many clients that contend for one lock, all on one thread, because the machine's other core is for the server: more
+//! client threads would take CPU time from the measured server. Every way is measured with the same clients.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -16,13 +14,13 @@ use hdrhistogram::Histogram;
 use crate::rivals::{ClientConfig, Locker, Names, Rival, Threading, LEASE_MS};
 use crate::server::Server;
 
-/// How many clients want one lock, and for how long.
+/// How many clients contend for one lock, and how long they hold it.
 #[derive(Clone, Copy)]
 pub struct Contention {
     pub clients: usize,
     /// How long each holds the lock. Zero: released at once.
     pub hold: Duration,
-    /// Counted time; a fifth of it comes before, as a warm-up.
+    /// The measured time. A warm-up of a fifth of it precedes it.
     pub time: Duration,
 }
 
@@ -32,12 +30,12 @@ impl Contention {
     }
 }
 
-/// What the clients did in the counted time.
+/// What the clients did in the measured time.
 pub struct Outcome {
     pub seconds: f64,
-    /// Every time that a client got the lock.
+    /// The number of grants.
     pub grants: u64,
-    /// Grants to another client than the one before: a client that gets its own lock again hands nothing over.
+    /// Grants to a different client than the one before. A client that re-acquires its own lock is not a hand-off.
     pub handoffs: u64,
     pub commands: u64,
     pub server_cpu_us: f64,
@@ -46,7 +44,7 @@ pub struct Outcome {
     /// Grants of the client that got the fewest and of the one that got the most.
     pub fewest: u64,
     pub most: u64,
-    /// Grants while another client still held the lock. Anything but 0 is no lock.
+    /// Grants while another client still held the lock. Must be 0 for a lock.
     pub overlaps: u64,
 }
 
@@ -67,7 +65,7 @@ impl Outcome {
         self.commands as f64 / self.handoffs as f64
     }
 
-    /// By how much the most exceeds the fewest: 0.01 is one per cent.
+    /// By how much the most grants exceed the fewest: 0.01 is one percent.
     pub fn spread(&self) -> f64 {
         self.most as f64 / self.fewest as f64 - 1.0
     }
@@ -118,14 +116,15 @@ impl Counters {
     }
 }
 
-/// Lets `contention.clients` clients take one lock over and over.
+/// Runs `contention.clients` clients that acquire one lock repeatedly.
 pub fn contend(
     server: &mut Server,
     rival: &Rival,
     scripts: &Rc<[String]>,
     contention: Contention,
 ) -> io::Result<Outcome> {
-    // A new key and new owners each time: the clients end without releasing the lock, and their places are kept.
+    // A new key and new owners each time, because the clients end without releasing the lock and their queue positions
+    // stay reserved.
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
     let key = format!("lock:contended:{run}");
@@ -149,7 +148,7 @@ pub fn contend(
             executor.spawn(compete(client, locker, contention.hold, counters.clone())).detach();
         }
         executor.run(count(server, contention, &counters)).await
-        // Dropping the executor drops the clients and their connections, whatever they wait for.
+        // Dropping the executor drops all clients and their connections, even while they wait.
     })?;
     if let Some(error) = counters.error.take() {
         return Err(io::Error::other(format!("{}: {error}", rival.name)));
@@ -167,7 +166,7 @@ async fn compete(client: usize, mut locker: Box<dyn Locker>, hold: Duration, cou
             if !hold.is_zero() {
                 Timer::after(hold).await;
             }
-            // The lock may be with the next client before the reply to the release is back.
+            // The next client may be granted the lock before the reply to the release arrives.
             counters.holder.set(None);
             locker.release().await?;
         }
@@ -202,7 +201,7 @@ async fn count(server: &mut Server, contention: Contention, counters: &Counters)
     })
 }
 
-/// Waits until the server has noticed that the clients are gone.
+/// Waits until the server has noticed that the clients have disconnected.
 fn await_departure(server: &mut Server, others: f64) -> io::Result<()> {
     while server.info_number("clients", "connected_clients")? > others {
         std::thread::sleep(Duration::from_millis(1));

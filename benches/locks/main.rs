@@ -1,8 +1,8 @@
-//! The module measured beside every common way to lock with Redis: one command, one table, one document.
+//! Compares the module with every common way to lock with Redis.
 //!
-//! `cargo bench --bench locks -- --help` says how to run it. It starts its own servers, and they end with it.
+//! `cargo bench --bench locks -- --help` prints the usage. The benchmark starts and stops its own servers.
 //!
-//! A timing never fails the run. A wrong reply of a lock does.
+//! A slow timing never fails the run. A wrong reply of a lock does.
 
 mod batch;
 mod clients;
@@ -66,7 +66,7 @@ struct Options {
     scale: Scale,
     only: Option<String>,
     docs: Option<PathBuf>,
-    /// Whether valgrind counts too.
+    /// Whether valgrind also counts instructions.
     instructions: bool,
 }
 
@@ -129,7 +129,7 @@ fn run() -> io::Result<()> {
     Ok(())
 }
 
-/// Runs the chosen workloads on one server, and prints what each has measured.
+/// Runs the selected workloads on one server, and prints the results of each.
 fn run_workloads(plan: &Plan, options: &Options) -> io::Result<Vec<Section>> {
     let mut sections = Vec::new();
     for (name, run) in WORKLOADS {
@@ -153,7 +153,7 @@ fn run_workloads(plan: &Plan, options: &Options) -> io::Result<Vec<Section>> {
     Ok(sections)
 }
 
-/// None where they ask for help.
+/// None if the arguments ask for help.
 fn options() -> io::Result<Option<Options>> {
     let mut options = Options { scale: Scale::Full, only: None, docs: None, instructions: false };
     let mut args = std::env::args().skip(1);
@@ -176,7 +176,7 @@ fn options() -> io::Result<Option<Options>> {
     Ok(Some(options))
 }
 
-/// The module of benches/floor: `REDIS_LOCK_FLOOR`, or what was built beside this program.
+/// The module of benches/floor: `REDIS_LOCK_FLOOR`, or the one in this program's build folder.
 fn built_floor() -> io::Result<Option<PathBuf>> {
     let path = match std::env::var_os("REDIS_LOCK_FLOOR") {
         Some(path) => PathBuf::from(path),
@@ -191,7 +191,7 @@ fn built_floor() -> io::Result<Option<PathBuf>> {
     Ok(if path.exists() { Some(std::path::absolute(path)?) } else { None })
 }
 
-/// The processor and the system, for comparisons.
+/// The processor and the operating system, for the report.
 fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the report's charts are drawn of, by scripts/pictures: one JSON file for each server.
+//! The data of the report's charts, one JSON file for each server, which scripts/pictures draws.
 
 use std::io;
 use std::path::Path;

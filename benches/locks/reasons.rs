@@ -1,8 +1,7 @@
-//! Why targets were missed: written by hand in benches/locks/why.md, printed by every run where it applies.
+//! The reasons for missed targets: written by hand in benches/locks/why.md, printed by each run that misses the target.
 //!
-//! Figures come from the run; reasons outlive it. `## missed: NAME | NAME` opens the reason for the targets with names
-//! that begin so, unless another reason has a longer beginning; text under any other heading is printed always. Text
-//! before the first heading is for editors of the file.
+//! The heading `## missed: NAME | NAME` starts the reason for targets whose names start with NAME; the longest match
+//! wins. Text under any other heading is always printed. Text before the first heading is for editors of the file.
 
 use std::fmt::Write as _;
 
@@ -14,19 +13,19 @@ pub struct Reasons {
 }
 
 struct Reason {
-    /// How the targets' names begin.
+    /// Prefixes of the targets' names.
     targets: Vec<String>,
     text: String,
 }
 
-/// A target that was missed, and where.
+/// A missed target, and the servers that missed it.
 pub struct Missed<'a> {
     pub target: &'a str,
     pub servers: Vec<&'a str>,
 }
 
 impl Reasons {
-    /// The reasons of this tree, wherever the document is written to.
+    /// Reads the reasons of this source tree, independent of where the report is written.
     pub fn written() -> Reasons {
         Reasons::parse(include_str!("why.md"))
     }
@@ -34,7 +33,7 @@ impl Reasons {
     fn parse(text: &str) -> Reasons {
         let mut reasons = Reasons::default();
         let mut parts = text.split("\n## ");
-        // The first part has no heading.
+        // The text before the first heading.
         parts.next();
         for part in parts {
             let (heading, body) = part.split_once('\n').unwrap_or((part, ""));
@@ -51,21 +50,21 @@ impl Reasons {
         reasons
     }
 
-    /// Each reason under its targets, then the targets without a reason, then the text that is printed always.
+    /// Each reason under its targets, then the targets without a reason, then the text that is always printed.
     pub fn markdown(&self, missed: &[Missed]) -> String {
         let mut text = String::new();
         for (place, reason) in self.missed.iter().enumerate() {
             text.push_str(&paragraph(missed, |missed| self.reason_for(missed) == Some(place), &reason.text));
         }
         let is_unexplained = |missed: &Missed| self.reason_for(missed).is_none();
-        text.push_str(&paragraph(missed, is_unexplained, "Nobody has written down why."));
+        text.push_str(&paragraph(missed, is_unexplained, "No reason is recorded."));
         if !text.is_empty() {
             text.insert_str(0, "\n### What was missed, and why\n");
         }
         text + &self.always
     }
 
-    /// The place of the reason that knows the longest beginning of the target's name.
+    /// The index of the reason with the longest matching prefix.
     fn reason_for(&self, missed: &Missed) -> Option<usize> {
         let lengths = self.missed.iter().map(|reason| reason.known_of(missed.target)).enumerate();
         let known = lengths.filter_map(|(place, length)| Some((length?, place)));
@@ -83,7 +82,7 @@ fn paragraph(missed: &[Missed], is_for: impl Fn(&Missed) -> bool, text: &str) ->
 }
 
 impl Reason {
-    /// The length of the beginning that matches the target's name, if one does.
+    /// The length of the longest prefix that matches the target's name, if any.
     fn known_of(&self, target: &str) -> Option<usize> {
         let known = self.targets.iter().filter(|begin| target.starts_with(begin.as_str()));
         known.map(String::len).max()

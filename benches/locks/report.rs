@@ -1,5 +1,5 @@
-//! The output of the benchmark: a table on the terminal as soon as a workload is done, and at the end
-//! results/benchmarks.md with its plots. Ratios come first, and a missed target is shown like a reached one.
+//! The output of the benchmark: a table on the terminal after each workload, and at the end results/benchmarks.md with
+//! its plots. Ratios come first, and missed targets are shown like met ones.
 
 use std::fmt::Write as _;
 use std::io;
@@ -31,7 +31,7 @@ pub fn print(section: &Section) {
     print!("{}", section.terminal());
 }
 
-/// Writes benchmarks.md and what its charts are drawn of into `directory`.
+/// Writes benchmarks.md and the data of its charts into `directory`.
 pub fn write(directory: &Path, chapters: &[Chapter], machine: &str, scale: Scale, command: &str) -> io::Result<()> {
     let plots_directory = directory.join("benchmarks");
     std::fs::create_dir_all(&plots_directory)?;
@@ -130,7 +130,7 @@ fn target_rows(chapters: &[Chapter], number: usize) -> String {
     text
 }
 
-/// The targets missed on any server, in the order of the table.
+/// The targets missed on at least one server, in table order.
 fn missed(chapters: &[Chapter]) -> Vec<Missed<'_>> {
     let mut all: Vec<Missed> = Vec::new();
     for chapter in chapters {

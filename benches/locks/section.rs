@@ -33,7 +33,7 @@ impl Section {
         self.cells(cells.to_vec());
     }
 
-    /// A row of as many cells as there are columns.
+    /// Adds a row, with a cell for each column.
     pub fn cells(&mut self, cells: Vec<String>) {
         assert_eq!(cells.len(), self.columns.len(), "{}: a cell for each column", self.title);
         self.rows.push(cells);
@@ -91,7 +91,7 @@ pub struct Verdict {
     pub what: String,
     /// At most this.
     limit: f64,
-    /// None where a side of the comparison is not there.
+    /// None if a side of the comparison is missing.
     measured: Option<Figure>,
     unit: &'static str,
 }
@@ -106,7 +106,7 @@ impl Verdict {
         self
     }
 
-    /// Whether both sides of the comparison were there.
+    /// Whether both sides of the comparison were measured.
     pub fn is_there(&self) -> bool {
         self.measured.is_some()
     }
@@ -135,7 +135,7 @@ impl Verdict {
         }
     }
 
-    /// The digits needed to tell it from the limit.
+    /// The number of digits needed to distinguish it from the limit.
     fn digits(&self, value: f64) -> String {
         match digits(value) {
             short if value != self.limit && short == digits(self.limit) => format!("{value:.3}"),

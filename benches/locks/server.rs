@@ -1,4 +1,4 @@
-//! The server that is measured, and a control connection that carries none of the measured commands.
+//! The measured server, and a control connection that sends none of the measured commands.
 //!
 //! It runs with the stock configuration (stock save points, no AOF) except for what a workload names, so that the
 //! figures are typical of servers in use.
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use support::{Builder, Connection, Info, Reply};
 
-/// A server as it comes, with this module or bare.
+/// A server with its default configuration, with this module or without one.
 pub fn stock(program: &Path, module: Option<&Path>) -> Builder {
     let builder = support::Server::builder()
         .program(program)
@@ -45,17 +45,17 @@ impl Server {
         self.server.pid()
     }
 
-    /// Where it keeps its files.
+    /// The server's working directory.
     pub fn dir(&self) -> &Path {
         self.server.dir()
     }
 
-    /// One command on the control connection.
+    /// Sends one command on the control connection.
     pub fn command(&mut self, args: &[&str]) -> io::Result<Reply> {
         self.control.command(args)
     }
 
-    /// Like [`Self::command`], where an error reply means that the benchmark itself is wrong.
+    /// Like [`Self::command`], but an error reply is an error, because it means a bug in the benchmark.
     pub fn must(&mut self, args: &[&str]) -> io::Result<Reply> {
         match self.control.command(args)? {
             Reply::Error(text) => Err(io::Error::other(format!("{args:?}: {text}"))),
@@ -63,7 +63,7 @@ impl Server {
         }
     }
 
-    /// Whether the server knows a command; `COMMAND INFO` answers nil for unknown ones.
+    /// Whether the server knows a command; `COMMAND INFO` returns nil for unknown ones.
     pub fn knows(&mut self, name: &str) -> io::Result<bool> {
         let reply = self.command(&["COMMAND", "INFO", name])?;
         Ok(matches!(reply, Reply::Array(ref items) if matches!(items.first(), Some(Reply::Array(_)))))
@@ -77,7 +77,7 @@ impl Server {
         }
     }
 
-    /// A number out of INFO, 0 where the server does not report it.
+    /// A number from INFO, 0 if the server does not report it.
     pub fn info_number(&mut self, section: &str, field: &str) -> io::Result<f64> {
         Ok(self.info(section)?.find(field).and_then(|text| text.parse().ok()).unwrap_or(0.0))
     }
@@ -88,7 +88,7 @@ impl Server {
     }
 }
 
-/// `None`: it took longer than `limit`, and the server was ended.
+/// Returns `None` if it took longer than `limit`; the server was then killed.
 pub fn within<T>(
     limit: Duration,
     server: &mut Server,
@@ -99,7 +99,7 @@ pub fn within<T>(
     let guard = thread::spawn(move || {
         let is_late = is_done.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
         if is_late {
-            // In the middle of a turn it would not react to another signal.
+            // SIGKILL, because a server in a long command does not react to other signals.
             let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
         }
         is_late

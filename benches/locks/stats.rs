@@ -9,7 +9,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Of at least one reading.
+    /// Requires at least one reading.
     pub fn of(mut readings: Vec<f64>) -> Figure {
         readings.sort_by(f64::total_cmp);
         let at = |share: f64| {
@@ -21,7 +21,7 @@ impl Figure {
         Figure { low: at(0.25), median: at(0.5), high: at(0.75) }
     }
 
-    /// Of the ratios of readings that were taken in the same round: a slow round cancels out.
+    /// Summarizes the ratios of readings taken in the same round, so that a slow round cancels out.
     pub fn of_ratios(readings: &[f64], to: &[f64]) -> Figure {
         Figure::of(readings.iter().zip(to).map(|(reading, base)| reading / base).collect())
     }
@@ -32,7 +32,7 @@ impl Figure {
     }
 }
 
-/// Three significant digits, as far as they are needed.
+/// At most three significant digits.
 pub fn digits(value: f64) -> String {
     let size = value.abs();
     if !value.is_finite() {

@@ -1,6 +1,6 @@
-//! What an event costs the other clients of the server. One connection sends PING without a pause, and notes how much
-//! CPU time the server spends from one to the next: that is a turn. Two clients hand a lock of their own to each other
-//! without a pause, and note how long each hand-off takes.
+//! What an event costs the other clients of the server. One connection sends PING without a pause, and records how much
+//! CPU time the server spends between two of them: that is a turn (an event-loop iteration). Two clients hand off a
+//! separate lock to each other without a pause, and record how long each hand-off takes.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,21 +23,21 @@ pub struct Watch {
 
 #[derive(Clone, Copy)]
 pub struct Longest {
-    /// CPU time of the server, where the system tells: what others run on the machine is not in it.
+    /// CPU time of the server, if the system reports it, because it excludes other load on the machine.
     pub turn: Duration,
-    /// From a RELEASE that is sent until the grant that the other client reads, by the clock.
+    /// Wall-clock time from sending a RELEASE until the other client reads its grant.
     pub hand_off: Duration,
 }
 
 impl Watch {
-    /// Returns when the watch is under way.
+    /// Returns when the watch is running.
     pub fn start(server: &Server) -> io::Result<Watch> {
         let (port, pid) = (server.port(), server.pid());
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let (ready, is_ready) = channel();
         let watcher = thread::spawn(move || block_on(observe(port, pid, &stopped, ready)));
-        // An error of the thread is found when it is joined.
+        // An error of the thread is reported when it is joined.
         let _ = is_ready.recv();
         Ok(Watch { stop, watcher })
     }
@@ -52,7 +52,7 @@ async fn observe(port: u16, pid: u32, stop: &AtomicBool, ready: Sender<()>) -> i
     let mut client = Connection::connect_shared(port).await?;
     let mut pair = Pair::start(port).await?;
     ping(&mut client).await?;
-    // A caller that does not wait any more has an error of its own.
+    // If the caller no longer waits, it has failed and reports its own error.
     let _ = ready.send(());
     let (turn, hand_off) = try_zip(longest_turn(&mut client, pid, stop), pair.longest(stop)).await?;
     Ok(Longest { turn, hand_off })
@@ -88,7 +88,7 @@ struct Pair {
     holder: usize,
 }
 
-/// No event has locks here: a FLUSHDB of the first database flushes other locks, and this one goes on.
+/// A database that no event uses, so that a FLUSHDB of the first database does not end this lock.
 const DATABASE: &str = "1";
 const KEY: &str = "handed-over";
 const OWNERS: [&str; 2] = ["left", "right"];

@@ -1,7 +1,7 @@
-//! `SET NX PX` released by the newer servers' own compare-and-delete, polled at 1 ms.
+//! `SET NX PX`, released by the compare-and-delete command of newer servers, polled every millisecond.
 //!
-//! Valkey 9 has DELIFEQ, Redis 8.4 has DELEX. Valkey 8.1 and Redis 8.4 have SET … IFEQ: it cannot delete, but shorten
-//! the lease to a millisecond.
+//! Valkey 9 has DELIFEQ, Redis 8.4 has DELEX. Valkey 8.1 and Redis 8.4 have SET … IFEQ, which cannot delete but can
+//! shorten the lease to a millisecond.
 
 use std::io;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub const SET_IFEQ: Rival = Rival {
     probe: &["SET", "probe", "nobody", "IFEQ", "nobody", "PX", "1"],
     scripts: &[],
     pair: |pair, names| {
-        // Without NX: the key of the round before may still be there for a millisecond.
+        // Without NX, because the key of the previous round may still exist for a millisecond.
         pair.acquire.push(&["SET", &names.key, &names.token, "PX", &names.lease_ms]);
         pair.release.push(&set_ifeq(names));
     },

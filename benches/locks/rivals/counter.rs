@@ -1,6 +1,6 @@
-//! A reentrant lock with a counter: the owner in one key, its holds in another, polled at 1 ms.
+//! A reentrant lock with a counter: the owner in one key, its hold count in another, polled every millisecond.
 //!
-//! The owner counts its own nested acquires in the server, so that any of its tasks may give one back.
+//! Nested acquires are counted in the server, so that any task of the owner may release one.
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The floor: a module of the benchmark's own that does nothing but a fenced lock (benches/floor).
+//! The floor: the benchmark's minimal module with only a fenced lock (benches/floor).
 
 use support::Reply;
 

@@ -1,4 +1,4 @@
-//! One client that takes and gives back one lock, over connections that block or share their thread.
+//! One client that acquires and releases one lock, over connections that block their thread or share it.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -18,7 +18,7 @@ pub type Opening = Step<'static, Box<dyn Locker>>;
 pub trait Locker {
     /// Resolves when the lock is held.
     fn acquire(&mut self) -> Step<'_, ()>;
-    /// Gives the lock back. An error if it was not held any more.
+    /// Releases the lock. An error if it was no longer held.
     fn release(&mut self) -> Step<'_, ()>;
 }
 
@@ -27,16 +27,16 @@ pub struct ClientConfig {
     pub port: u16,
     pub names: Names,
     pub threading: Threading,
-    /// Counts the commands that are sent, on all connections.
+    /// Counts the commands sent on all connections.
     pub sent: Rc<Cell<u64>>,
 }
 
 /// The thread on which a client waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Threading {
-    /// Its own, which blocks.
+    /// A dedicated thread, which blocks.
     Own,
-    /// One that it shares with other clients.
+    /// A thread shared with other clients.
     Shared,
 }
 
@@ -51,7 +51,7 @@ impl ClientConfig {
     }
 }
 
-/// The error of a release that found its lock gone.
+/// The error of a release when the lock is no longer held.
 pub fn lost(what: &str, reply: &Reply) -> io::Error {
     io::Error::other(format!("{what} lost its lock: {reply:?}"))
 }

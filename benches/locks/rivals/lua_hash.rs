@@ -1,4 +1,4 @@
-//! A reentrant mutex as a hash of its owner and the holds, kept by two scripts, polled at 1 ms.
+//! A reentrant mutex in a hash of owner and hold count, managed by two scripts, polled every millisecond.
 
 use std::io;
 use std::time::Duration;
@@ -16,7 +16,7 @@ redis.call('hincrby', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 return 1";
 
-/// The holds that remain, or -1 where this owner holds nothing.
+/// Returns the remaining holds, or -1 if this owner holds nothing.
 const RELEASE: &str = "\
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return -1 end
 local left = redis.call('hincrby', KEYS[1], ARGV[1], -1)

@@ -1,4 +1,4 @@
-//! A mutex of two scripts, one that checks and takes, one that compares and deletes, polled at 1 ms.
+//! A mutex of two scripts, one that checks and acquires, one that compares and deletes, polled every millisecond.
 
 use std::io;
 use std::time::Duration;
@@ -15,7 +15,7 @@ if redis.call('exists', KEYS[1]) == 1 then return 0 end
 redis.call('psetex', KEYS[1], ARGV[2], ARGV[1])
 return 1";
 
-/// 1 freed, 0 nothing held, -1 held by another owner.
+/// Returns 1 if freed, 0 if not held, -1 if held by another owner.
 const RELEASE: &str = "\
 local holder = redis.call('get', KEYS[1])
 if not holder then return 0 end

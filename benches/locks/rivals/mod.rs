@@ -1,8 +1,8 @@
-//! The common ways to lock with Redis, each as its users run it: the same commands in the same order with the same
-//! sleeps. Where a rival has a choice, it gets the faster one (scripts by EVALSHA, loaded before).
+//! The common ways to lock with Redis, each as in practice: the same commands in the same order with the same sleeps.
+//! If a rival has a choice, it gets the faster one (scripts by EVALSHA, loaded before).
 //!
 //! Each rival has two forms: a pair, the bytes of one uncontended acquire and release, for pipelines; and a locker, one
-//! of many clients that want one lock.
+//! of many clients that contend for one lock.
 
 mod compare_delete;
 mod counter;
@@ -27,7 +27,7 @@ pub use locker::{ClientConfig, Locker, Threading};
 pub use names::{Names, LEASE_MS};
 pub use rival::{prepare, Pair, Ready, Rival};
 
-/// The module's own, by the name of their acquiring command.
+/// The module's locks, named after the acquiring command.
 pub use module::{LOCK, LOCK_SESSION, MLOCK, RLOCK, RWLOCK_READ, RWLOCK_WRITE, SEM};
 
 pub use compare_delete::{DELEX, DELIFEQ, SET_IFEQ};
@@ -45,7 +45,7 @@ pub use set_lua::SET_LUA;
 pub use setnx_watch::SETNX_WATCH;
 pub use two_keys::TWO_KEYS;
 
-/// Ways with waiting, the module's own last.
+/// Ways that can wait, the module's last.
 pub const LOCKS: &[&Rival] = &[
     &SET_LUA,
     &SETNX_WATCH,
@@ -66,7 +66,7 @@ pub const LOCKS: &[&Rival] = &[
     &SEM,
 ];
 
-/// Everything that is measured, for the report's list.
+/// All measured ways, for the list in the report.
 pub const ALL: &[&Rival] = &[
     &PING,
     &SET_DEL,

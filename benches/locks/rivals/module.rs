@@ -1,4 +1,4 @@
-//! The module's own locks: one command to take, one to give back, and the server does the waiting.
+//! The module's locks: one command to acquire, one to release; waiting happens in the server.
 
 use std::io;
 
@@ -26,13 +26,13 @@ pub const LOCK_SESSION: Rival = Rival {
     ..LOCK
 };
 
-/// The differences between the families.
+/// The differences between the lock types.
 trait Family: 'static {
     const NAME: &'static str;
     const HOW: &'static str;
-    /// A command with an error as reply only if the module does not have this family.
+    /// A command that fails only if the module does not have this lock type.
     const PROBE: &'static [&'static str];
-    /// The reply of a release that freed the lock.
+    /// The reply to a release that freed the lock.
     const FREED: Reply;
 
     fn acquire(names: &Names) -> Vec<&str>;

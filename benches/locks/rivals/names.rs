@@ -1,18 +1,19 @@
-//! The names of keys and owners and the lease of a rival: the same for all, so that none pays for a longer name.
+//! The key and owner names and the lease of a rival. The lengths are the same for all, because a longer name costs
+//! more.
 
 use std::rc::Rc;
 
-/// The lease of every lock in a workload that does not mean it to end, in ms.
+/// The lease, in ms, in workloads where locks must not expire.
 pub const LEASE_MS: u32 = 30_000;
 
 pub struct Names {
     pub key: String,
-    /// 36 characters, as a UUID has.
+    /// 36 characters, like a UUID.
     pub token: String,
     pub lease_ms: String,
     /// The same in seconds, for ways without milliseconds.
     pub lease_seconds: String,
-    /// Digests of the rival's scripts, in its order.
+    /// Digests of the rival's scripts, in the rival's order.
     pub scripts: Rc<[String]>,
 }
 

@@ -1,4 +1,5 @@
-//! The least that any pair costs: two commands that do nothing, and two that keep a key without checking its owner.
+//! The minimal cost of any pair: two commands that do nothing, and two that set and delete a key without checking the
+//! owner.
 
 use support::Reply;
 

@@ -1,7 +1,7 @@
-//! A lock with a signal: a release leaves it, and waiters take it with BLPOP, as in python-redis-lock.
+//! A lock with a signal list, as in python-redis-lock: a release pushes a signal, and waiters pop it with BLPOP.
 //!
-//! BLPOP serves its callers in order, but the caller that it serves must still win its SET against any new request. The
-//! releaser deletes the signal right after, so that none is left over if there was no waiter.
+//! BLPOP serves its callers in order, but a served caller must still win its SET against new requests. The releasing
+//! client deletes the signal right afterwards, so that none remains if there was no waiter.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use support::{Connection, Reply};
 use super::locker::{lost, ClientConfig, Locker, Step};
 use super::rival::Rival;
 
-/// 0 released, 1 not the owner.
+/// Returns 0 if released, 1 if not the owner.
 const RELEASE: &str = "\
 if redis.call('get', KEYS[1]) ~= ARGV[1] then return 1 end
 redis.call('del', KEYS[2])

@@ -1,4 +1,4 @@
-//! The `Lock` of redis-py: `SET NX PX`, polled every 100 ms as is its default, released by a script.
+//! The `Lock` of redis-py: `SET NX PX`, polled every 100 ms (the default), released by a script.
 
 use std::io;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Redisson's reentrant lock: a hash kept by scripts; waiters sleep until a message on the lock's channel.
+//! Redisson's reentrant lock: a hash managed by scripts; waiters sleep until a message arrives on the lock's channel.
 //!
-//! Each client here is a process of its own, so each has a connection for commands and one for its subscription, as a
-//! JVM would. A client subscribes when it finds the lock taken and unsubscribes when it has got it.
+//! Each client represents a separate process, so each has one connection for commands and one for its subscription, as
+//! a JVM would. A client subscribes when it finds the lock held and unsubscribes when it has acquired it.
 
 use std::io;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::locker::{lost, ClientConfig, Locker, Step};
 use super::names::Names;
 use super::rival::Rival;
 
-/// Nil where the caller holds the lock now, else the milliseconds that the holder has left.
+/// Returns nil if the caller now holds the lock, else the remaining lease of the holder in ms.
 const ACQUIRE: &str = "\
 if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
   redis.call('hincrby', KEYS[1], ARGV[2], 1)
@@ -24,7 +24,7 @@ if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2])
 end
 return redis.call('pttl', KEYS[1])";
 
-/// Nil not the owner, 0 still held, 1 freed.
+/// Returns nil if not the owner, 0 if still held, 1 if freed.
 const RELEASE: &str = "\
 if redis.call('hexists', KEYS[1], ARGV[3]) == 0 then return nil end
 local left = redis.call('hincrby', KEYS[1], ARGV[3], -1)
@@ -62,7 +62,7 @@ async fn open(config: ClientConfig) -> io::Result<Box<dyn Locker>> {
 }
 
 impl Redisson {
-    /// None when the client has the lock now, else how long the holder's lease lasts.
+    /// None if the client now holds the lock, else the remaining lease of the holder.
     async fn attempt(&mut self) -> io::Result<Option<Duration>> {
         let names = &self.config.names;
         let acquire = ["EVALSHA", &names.scripts[0], "1", &names.key, &names.lease_ms, &names.token];
@@ -100,7 +100,7 @@ impl Locker for Redisson {
     }
 }
 
-/// Waits for one message of the subscription, at most for as long as the holder's lease lasts.
+/// Waits for one message of the subscription, at most until the holder's lease expires.
 pub async fn await_message(subscriber: &mut Connection, patience: Duration) -> io::Result<()> {
     let message = async { subscriber.receive().await.map(drop) };
     let lease_end = async {
@@ -110,7 +110,7 @@ pub async fn await_message(subscriber: &mut Connection, patience: Duration) -> i
     future::or(message, lease_end).await
 }
 
-/// Leaves the channel, past the messages that were still under way.
+/// Unsubscribes, and skips the messages that were still in flight.
 pub async fn unsubscribe(subscriber: &mut Connection, channel: &str) -> io::Result<()> {
     subscriber.send(&["UNSUBSCRIBE", channel]).await?;
     loop {

@@ -1,7 +1,7 @@
-//! Redisson's fair lock: beside the hash a list of the waiters and a sorted set of their deadlines.
+//! Redisson's fair lock: in addition to the hash, a list of the waiters and a sorted set of their deadlines.
 //!
-//! A release publishes on the channel of the first waiter alone, so each waiter has a channel of its own. The next
-//! request drops waiters that have been away for longer than the wait time of five minutes.
+//! A release publishes only to the first waiter, so each waiter has its own channel. The next request removes waiters
+//! that have not retried within the wait time of five minutes.
 
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

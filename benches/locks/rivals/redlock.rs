@@ -1,5 +1,5 @@
-//! redlock-py on one server: `SET NX PX`, tried three times every 200 ms with one token, then with a new one; each try
-//! that fails is followed by the script that frees the lock, as Redlock wants it.
+//! redlock-py on one server: `SET NX PX`, three tries at intervals of 200 ms with one token, then with a new one. After
+//! each failed try it runs the script that frees the lock, as Redlock requires.
 
 use std::io;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub const REDLOCK: Rival = Rival {
     open: Some(|config| Box::pin(open(config))),
 };
 
-/// Tries with one token.
+/// The number of tries with one token.
 const TRIES: u64 = 3;
 
 struct Redlock {

@@ -1,4 +1,4 @@
-//! A way to lock: its name, its commands, and what it needs of the server.
+//! A way to lock: its name, its commands, and its requirements on the server.
 
 use std::io;
 use std::rc::Rc;
@@ -14,13 +14,13 @@ pub struct Rival {
     pub name: &'static str,
     /// The commands that its users send, for the report.
     pub how: &'static str,
-    /// A command with an error as reply if the server lacks what this rival needs; empty where every server has it.
+    /// A command that fails if the server lacks what this rival needs; empty if every server has it.
     pub probe: &'static [&'static str],
     pub scripts: &'static [&'static str],
     pub pair: fn(&mut Pair, &Names),
-    /// Whether the last reply of a pair says that the lock was freed.
+    /// Whether the last reply of a pair confirms that the lock was freed.
     pub freed: fn(&Reply) -> bool,
-    /// None for floors, which are no locks.
+    /// None for floors, which are not locks.
     pub open: Option<fn(ClientConfig) -> Opening>,
 }
 
@@ -48,7 +48,7 @@ pub fn prepare(server: &mut Server, rivals: &[&'static Rival]) -> io::Result<(Ve
 }
 
 impl Rival {
-    /// Loads the rival's scripts. None where the server lacks what it needs.
+    /// Loads the rival's scripts. None if the server lacks what it needs.
     fn load(&self, server: &mut Server) -> io::Result<Option<Rc<[String]>>> {
         if !self.probe.is_empty() && server.command(self.probe)?.is_error() {
             return Ok(None);

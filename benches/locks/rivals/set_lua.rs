@@ -1,4 +1,5 @@
-//! `SET NX EX` with a random identifier, released by a script that compares before it deletes, polled at 1 ms.
+//! `SET NX EX` with a random identifier, released by a script that compares before it deletes, polled every
+//! millisecond.
 
 use std::io;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! `SETNX` followed by `EXPIRE`, released under `WATCH`/`MULTI`, polled at 1 ms: the lock of the textbooks.
+//! The textbook lock: `SETNX` followed by `EXPIRE`, released under `WATCH`/`MULTI`, polled every millisecond.
 //!
-//! Between SETNX and EXPIRE a crash leaves a lock without an end. So a client that finds the lock taken reads its TTL,
+//! A crash between SETNX and EXPIRE leaves a lock without expiry. So a client that finds the lock held reads its TTL,
 //! and sets one if there is none.
 
 use std::io;
@@ -68,7 +68,7 @@ impl Locker for SetnxWatch {
                     self.client.call(&["UNWATCH"]).await?;
                     return Err(lost("SETNX", &holder));
                 }
-                // A transaction goes out in one write, and its replies come back together.
+                // A transaction is sent in one write, and its replies arrive together.
                 self.client.send(&["MULTI"]).await?;
                 self.client.send(&["DEL", &names.key]).await?;
                 self.client.send(&["EXEC"]).await?;

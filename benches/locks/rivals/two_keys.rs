@@ -1,6 +1,6 @@
-//! A lock object with two keys, the lock and beside it the owner, each checked by GET, polled at 1 ms.
+//! A lock object with two keys, the lock and its owner, each checked by GET, polled every millisecond.
 //!
-//! The check and the deletion are separate commands: what happens between them is this lock's known weakness.
+//! The check and the deletion are separate commands, which is a known race of this lock.
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `lock.adopt`: what it costs to all commands, and what pollers gain.
+//! `lock.adopt`: what it costs all commands, and what polling clients gain.
 
 use std::io;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use support::Pipeline;
 
 const CLIENTS: usize = 48;
 
-/// The setting: no key but those of locks matches.
+/// The setting, whose pattern matches only the keys of locks.
 const PATTERNS: &str = "lock:* job:?";
 
-/// A command of a key that does not match, adoption on to off.
+/// The target for commands on a key that does not match: adoption on to off.
 const UNMATCHED: f64 = 1.02;
 
 /// Commands that clients send for a hand-off.
 const COMMANDS: f64 = 4.0;
 
-/// By how much the grants of the most lucky client exceed those of the least lucky.
+/// The target for the ratio between the most and the fewest grants of a client.
 const SPREAD: f64 = 1.10;
 
 /// What is counted, and whether its keys match.
@@ -69,9 +69,10 @@ pub fn instructions(plan: &Plan) -> io::Result<Section> {
         return Ok(section);
     }
     let mut counter = Counter::start(&plan.builder.clone().config("save \"\"").config("enable-debug-command yes"))?;
-    // Under valgrind its time is over at once, and then the server goes on with it in every round of its loop.
+    // Under valgrind the expiry cycle exceeds its time limit at once, so the server would continue it in each
+    // iteration.
     counter.server.must(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"])?;
-    // The second count must not find keys that the first one has made.
+    // The second count must not find keys that the first one created.
     for task in &UNMATCHED_TASKS {
         let mut pipeline = Pipeline::default();
         (0..SLICE).for_each(|index| (task.push)(&mut pipeline, index));
@@ -90,7 +91,7 @@ pub fn instructions(plan: &Plan) -> io::Result<Section> {
     Ok(section)
 }
 
-/// Each count with its name, and whether the goal for keys that do not match is its own.
+/// Each count with its name, and whether the target for keys that do not match applies to it.
 fn count_all(counter: &mut Counter) -> io::Result<Vec<(String, bool, f64)>> {
     let mut counts = Vec::new();
     for task in UNMATCHED_TASKS.iter().chain(&PAIR_TASKS) {
@@ -119,7 +120,7 @@ fn count_all(counter: &mut Counter) -> io::Result<Vec<(String, bool, f64)>> {
     Ok(counts)
 }
 
-/// The setting while pollers contend.
+/// The setting during contention.
 struct Mode {
     name: &'static str,
     patterns: &'static str,
@@ -135,7 +136,7 @@ const MODES: [Mode; 4] = [
 
 const POLLERS: &[&Rival] = &[&rivals::REDIS_PY, &rivals::REDLOCK];
 
-/// Pollers, adoption off and on.
+/// Contending polling clients, with adoption off and on.
 pub fn pollers(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
         "Adoption: 48 pollers of one lock",
@@ -160,7 +161,7 @@ pub fn pollers(plan: &Plan) -> io::Result<Section> {
     let mut server = Server::start(&plan.builder)?;
     let (here, _) = prepare(&mut server, POLLERS)?;
     for hold_ms in [0, 10] {
-        // Some twenty rounds of 48 turns each.
+        // About twenty rounds of 48 grants each.
         let time = plan.time(if hold_ms == 0 { 3_000 } else { 12_000 }, 2_000);
         let contention = Contention::new(CLIENTS, Duration::from_millis(hold_ms), time);
         for (rival, mode) in here.iter().flat_map(|rival| MODES.iter().map(move |mode| (rival, mode))) {
@@ -204,7 +205,7 @@ fn add_row(
         let commands = format!("{name}: commands per hand-off");
         section.verdicts.push(Verdict::at_most(&commands, COMMANDS, one(outcome.commands_per_handoff())));
         let spread = format!("{name}: most over fewest grants");
-        // A client that got none counts as one with a grant.
+        // A client without a grant counts as having one.
         let ratio = outcome.most as f64 / outcome.fewest.max(1) as f64;
         section.verdicts.push(Verdict::at_most(&spread, SPREAD, one(ratio)));
     }

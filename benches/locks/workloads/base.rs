@@ -1,4 +1,4 @@
-//! The cost of this build of the module beside another one, the base: whether a change made the pair or the
+//! Compares this build of the module with another one, the base, to find out whether a change made the pair or the
 //! hand-off slower.
 
 use std::io;
@@ -21,7 +21,7 @@ const FAMILIES: &[&Rival] =
 
 const CLIENTS: usize = 48;
 
-/// Pairs of one reading of the latency.
+/// Pairs in one latency reading.
 const PAIRS: usize = 200;
 
 pub fn beside_base(plan: &Plan) -> io::Result<Section> {
@@ -38,7 +38,7 @@ pub fn beside_base(plan: &Plan) -> io::Result<Section> {
     );
     let mut readings: Vec<Readings> = Vec::new();
     for turn in 0..plan.scale.pick(12, 4) {
-        // Neither build always has the server that was started first.
+        // Alternate which build gets the server that is started first.
         let mut sides = match turn % 2 {
             0 => {
                 let ours = Side::start(plan, module)?;
@@ -104,7 +104,7 @@ impl Sides {
         Ok(all)
     }
 
-    /// Lets both sides measure the same figures, one side right after the other.
+    /// Measures the same figures on both sides, one right after the other.
     fn in_turn<const N: usize>(
         &mut self,
         rounds: usize,
@@ -120,7 +120,7 @@ impl Sides {
                 let base = measure(&mut self.base)?;
                 (measure(&mut self.ours)?, base)
             };
-            // The first round warms up.
+            // The first round is a warm-up.
             if round > 0 {
                 for (which, readings) in readings.iter_mut().enumerate() {
                     readings.ours.push(ours[which]);

@@ -1,4 +1,4 @@
-//! What other clients do beside one waiter, and after it.
+//! What one waiter costs other clients, while it waits and afterwards.
 
 use std::io;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use crate::server::Server;
 pub struct Task {
     pub name: &'static str,
     pub push: fn(&mut Pipeline, usize),
-    /// What must be there before.
+    /// Commands that prepare the keys.
     pub prepare: fn(&mut Pipeline, usize),
 }
 
@@ -52,9 +52,8 @@ pub fn push_pair(pipeline: &mut Pipeline, rival: &Rival, index: usize, scripts: 
     pipeline.append(&pair.release);
 }
 
-/// A lock that is held without end, for a client to wait for. It exists before the first waiter: if the database were
-/// empty between two pairs, the server would not search it. Nor does it look for the time to live of a key that is read
-/// before one key has such a time.
+/// A lock that is held indefinitely, for a client to wait for. It exists before the first waiter, because the server
+/// skips lookups in an empty database, and expiry lookups if no key has a time to live.
 pub fn hold(server: &mut Server) -> io::Result<()> {
     server.must(&["SET", "expiring", "value", "EX", "86400"])?;
     server.must(&["CONFIG", "SET", "lock.keep-place", "0"])?;
@@ -74,7 +73,7 @@ impl Waiter {
         Ok(Waiter { connection })
     }
 
-    /// Its connection ends, and the module filters no command any more.
+    /// Closes its connection, after which the module no longer filters commands.
     pub fn leave(self, server: &mut Server) -> io::Result<()> {
         drop(self.connection);
         while server.info_number("clients", "blocked_clients")? > 0.0 {}

@@ -1,5 +1,5 @@
-//! A server that runs under callgrind, which counts the instructions of its main thread: differences of a few
-//! hundredths are below the noise of CPU time.
+//! A server under callgrind, which counts the instructions of its main thread. CPU time is too noisy for differences of
+//! a few percent.
 
 use std::io;
 use std::process::Command;
@@ -8,12 +8,11 @@ use support::{Builder, Connection};
 
 use crate::server::Server;
 
-/// Counts of the same, after one that warms up. The least of them is taken: what the server does on its own, once a
-/// second, only adds.
+/// Repetitions of a count, after one warm-up. The minimum is used, because the server's periodic work can only add.
 pub const COUNTS: usize = 3;
 
-/// The server's function that runs the timers of modules. Their work in a second is not part of a pair, and under
-/// valgrind a second is some fifty times as long.
+/// The server's function that runs module timers. Their periodic work is not part of a pair, and under valgrind there
+/// is about fifty times as much of it per pair.
 const TIMERS: &str = "moduleTimerHandler";
 
 /// Whether callgrind can count here.
@@ -29,7 +28,7 @@ pub struct Counter {
 
 impl Counter {
     pub fn start(builder: &Builder) -> io::Result<Counter> {
-        // Threads apart, because the main thread's alone count. Counting begins when it is asked for: a start is long.
+        // Separate threads, because only the main thread counts. Counting starts on request, because startup is long.
         let callgrind = [
             "valgrind",
             "--tool=callgrind",
@@ -37,7 +36,7 @@ impl Counter {
             "--instr-atstart=no",
             "--callgrind-out-file=callgrind",
         ];
-        // The server's own clockwork is no part of a pair: once a second is as rare as it gets.
+        // The server's cron is not part of a pair, so run it as rarely as possible: once a second.
         let builder = builder.clone().config("hz 1").config("dynamic-hz no").run_by(&callgrind);
         let server = Server::start(&builder)
             .map_err(|error| io::Error::other(format!("{error}; is valgrind there? (apt install valgrind)")))?;
@@ -59,7 +58,7 @@ impl Counter {
         Ok(least)
     }
 
-    /// The count since the last call, without the timers of modules. It begins at zero again.
+    /// The count since the last call, without module timers. Resets it to zero.
     fn counted(&mut self) -> io::Result<f64> {
         self.tell(&["dump"])?;
         self.dumps += 1;
@@ -80,13 +79,13 @@ impl Counter {
     }
 }
 
-/// The count of callgrind in all.
+/// The total count of callgrind.
 fn total(text: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix("totals: "))?.trim().parse().ok()
 }
 
-/// The count of calls of this function, with all that they call. A name is written out where it occurs first, and a
-/// number stands for it after that.
+/// The inclusive count of this function's calls. A name is written in full at its first occurrence and as a number
+/// afterwards.
 fn inclusive(text: &str, function: &str) -> f64 {
     let mut number = None;
     let mut is_called = false;
@@ -101,7 +100,7 @@ fn inclusive(text: &str, function: &str) -> f64 {
                 is_called = number == Some(which);
             }
         } else if line.starts_with("calls=") {
-            // The next line has the cost of the calls, behind where they are.
+            // The next line has the cost of the calls, after their position.
             let cost = lines.next().and_then(|line| line.split(' ').nth(1)?.parse::<f64>().ok());
             counted += cost.filter(|_| is_called).unwrap_or_default();
         }

@@ -25,7 +25,7 @@ impl Consumer {
     /// A server with this consumer; a replica is attached when it runs.
     pub fn config(self, builder: Builder) -> Builder {
         match self {
-            // No rewrite forks in the middle of a reading.
+            // No AOF rewrite, because its fork would disturb a reading.
             Consumer::AppendOnlyFile => {
                 builder.config("appendonly yes").config("appendfsync everysec").config("auto-aof-rewrite-percentage 0")
             }
@@ -33,7 +33,7 @@ impl Consumer {
         }
     }
 
-    /// A replica in sync, where one is meant: it is there as long as it is kept.
+    /// A replica in sync, for the replica consumer. It runs until it is dropped.
     pub fn attach(self, plan: &Plan, server: &mut Server) -> io::Result<Option<Server>> {
         if self != Consumer::Replica {
             return Ok(None);

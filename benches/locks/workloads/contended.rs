@@ -1,4 +1,4 @@
-//! 48 connections that want one lock, with and without holding it for a while.
+//! 48 connections that contend for one lock, with and without a hold time.
 
 use std::io;
 use std::time::Duration;
@@ -34,7 +34,7 @@ const METHOD: &str =
     sleeping clients, has a grant but hands nothing over. Commands are counted as clients send them, polls included. \
     The ways take turns on one server; figures are medians over the rounds.";
 
-/// Every round of one way.
+/// All rounds of one way.
 struct Rounds {
     rival: &'static Rival,
     outcomes: Vec<Outcome>,
@@ -60,7 +60,7 @@ pub fn short_hold(plan: &Plan) -> io::Result<Section> {
     run(plan, contention, "Contended, 48 clients, held for 10 ms", "contended-10")
 }
 
-/// How evenly the grants fall over some seconds.
+/// How evenly grants are distributed over some seconds.
 pub fn fairness(plan: &Plan) -> io::Result<Section> {
     let contention = Contention::new(CLIENTS, Duration::ZERO, plan.time(3000, 1000));
     let mut section = Section::new(

@@ -1,5 +1,5 @@
-//! The cost of a command that runs only while a lock is held: LOCK.EXEC, a script that compares, WATCH. In
-//! instructions of the server's main thread, counted by valgrind.
+//! The cost of a command that runs only while a lock is held: LOCK.EXEC, a script that compares, WATCH. Measured in
+//! instructions of the server's main thread by valgrind.
 
 use std::io;
 
@@ -12,10 +12,10 @@ use crate::section::{Section, Verdict};
 use crate::server::Server;
 use crate::stats::Figure;
 
-/// Locks that are held, and commands of one pipeline.
+/// The number of held locks, and of commands in one pipeline.
 const KEYS: usize = 50;
 
-/// How often a pipeline runs in one count.
+/// Runs of the pipeline in one count.
 const RUNS: usize = 4;
 
 /// The holder of every lock, as long as a UUID.
@@ -27,7 +27,7 @@ const COMPARE_AND_SET: &str = "if redis.call('get', KEYS[1]) ~= ARGV[1] then ret
 const HELD_AND_SET: &str = "if not redis.call('LOCK.HELD', KEYS[1], ARGV[1]) then return redis.error_reply('NOTHELD') \
                             end return redis.call('set', KEYS[2], ARGV[2])";
 
-/// A way to write only while holding.
+/// A way to write only while the lock is held.
 struct Way {
     name: &'static str,
     /// How many round trips a client makes.
@@ -81,10 +81,10 @@ const WAYS: [Way; 5] = [
     },
 ];
 
-/// LOCK.EXEC to the script that compares.
+/// The target for the ratio of LOCK.EXEC to the script that compares.
 const TO_SCRIPT: f64 = 0.5;
 
-/// The string key of ways that keep the token in a string.
+/// The key of ways that store the token in a string.
 fn string_of(lock: &str) -> String {
     format!("string:{lock}")
 }
@@ -132,7 +132,7 @@ fn count(plan: &Plan) -> io::Result<[f64; WAYS.len()]> {
     Ok(counts)
 }
 
-/// Takes the locks; each way's commands for them.
+/// Acquires the locks, and builds each way's commands for them.
 fn prepare(server: &mut Server, client: &mut Connection) -> io::Result<Vec<Pipeline>> {
     let names: Vec<(String, String)> =
         (0..KEYS).map(|index| (format!("lock:{index}"), format!("data:{index}"))).collect();

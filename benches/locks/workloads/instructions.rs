@@ -1,4 +1,4 @@
-//! Instructions of the server's main thread for a pair, beside a waiter, and for a hand-off.
+//! Instructions of the server's main thread for a pair, for commands next to a waiter, and for a hand-off.
 
 use std::io;
 use std::rc::Rc;
@@ -16,16 +16,16 @@ use crate::rivals::{self, prepare, Rival};
 use crate::section::{Section, Verdict};
 use crate::stats::Figure;
 
-/// Pairs of one count.
+/// Pairs in one count.
 pub const PAIRS: usize = 500;
 
-/// Pairs of one pipeline: the server reads it at once.
+/// Pairs in one pipeline, which the server reads at once.
 pub const SLICE: usize = 50;
 
-/// Hand-offs of one count; each of many clients gets the lock once.
+/// Hand-offs in one count; with many clients, each gets the lock once.
 const HAND_OFFS: usize = 48;
 
-/// Long enough for the server to read a request, and so that it wakes up equally often for each.
+/// Enough for the server to read a request, so that it wakes up equally often for each.
 const PAUSE: Duration = Duration::from_millis(2);
 
 const WAYS: &[&Rival] = &[
@@ -43,7 +43,7 @@ const WAYS: &[&Rival] = &[
 
 const WAYS_WITH_EFFECTS: &[&Rival] = &[&rivals::LOCK, &rivals::RFLOOR, &rivals::SET_DEL, &rivals::SET_LUA];
 
-/// Two ways and a bound on the ratio of their instructions.
+/// Two ways and the limit for the ratio of their instructions.
 const TARGETS: &[(&Rival, &Rival, f64)] = &[
     (&rivals::LOCK, &rivals::FLOOR, TO_FLOOR),
     (&rivals::RLOCK, &rivals::LOCK, 1.02),
@@ -56,11 +56,11 @@ const TARGETS: &[(&Rival, &Rival, f64)] = &[
 /// A pair of LOCK to one of the floor, or of the replicating floor where there is a consumer of effects.
 const TO_FLOOR: f64 = 1.06;
 
-/// The commands of others beside one waiter, and after it, to before it came.
+/// Commands of other clients during and after a wait, relative to before it.
 const BESIDE_WAITER: f64 = 1.02;
 
-/// Clients that hand a lock on, the name of the row, and the most instructions of a hand-off: 1.6 and 1.8 of what the
-/// floor takes to park a client and to wake it.
+/// Number of clients, the name of the row, and the limit for instructions per hand-off: 1.6 and 1.8 times what the
+/// floor needs to block a client and to wake it.
 const HAND_OFFS_AMONG: [(usize, &str, f64); 2] = [(2, "two clients", 32_000.0), (48, "48 clients", 34_000.0)];
 
 pub fn per_pair(plan: &Plan) -> io::Result<Section> {
@@ -112,7 +112,8 @@ pub fn per_pair(plan: &Plan) -> io::Result<Section> {
     Ok(section)
 }
 
-/// The least counts of several servers, at once: instructions do not depend on what else the machine does.
+/// The minimum counts of multiple servers, measured in parallel, because instruction counts do not depend on other
+/// load.
 fn least_of(servers: usize, count: impl Fn() -> io::Result<Pairs> + Sync) -> io::Result<Pairs> {
     thread::scope(|scope| {
         let counts: Vec<_> = (0..servers).map(|_| scope.spawn(&count)).collect();
@@ -124,7 +125,7 @@ fn least_of(servers: usize, count: impl Fn() -> io::Result<Pairs> + Sync) -> io:
     })
 }
 
-/// The cost of one waiter to all other clients, while it is there and after that.
+/// What one waiter costs all other clients, while it waits and afterwards.
 fn add_tasks(quiet: &Builder, section: &mut Section) -> io::Result<()> {
     let mut counter = Counter::start(quiet)?;
     let count_all = |counter: &mut Counter| -> io::Result<Vec<f64>> {
@@ -156,11 +157,11 @@ fn add_row_beside(section: &mut Section, name: &str, count: f64, before: Option<
     section.row([name.to_owned(), nothing(), nothing(), nothing(), ratio, thousands(count), before_shown]);
 }
 
-/// Instructions for one pair of each way; `None` where the server cannot run it.
+/// Instructions for one pair of each way; `None` if the server cannot run it.
 struct Pairs(Vec<(&'static Rival, Option<f64>)>);
 
 impl Pairs {
-    /// Takes the lesser count of each way.
+    /// Keeps the lower count of each way.
     fn take_less(&mut self, other: Pairs) {
         if self.0.is_empty() {
             self.0 = other.0;
@@ -250,18 +251,18 @@ pub fn count_pipeline(counter: &mut Counter, pipeline: &Pipeline) -> io::Result<
     counter.count(PAIRS, |client| (0..PAIRS / SLICE).try_for_each(|_| client.run(pipeline)))
 }
 
-/// The commands of a hand-off: one waits for its turn, the other ends it.
+/// The commands of a hand-off: one waits for the lock, the other releases it.
 #[derive(Clone, Copy)]
 struct HandOff {
     wait: &'static str,
     end: &'static str,
-    /// Whether the first client is granted the lock at once; on the floor each waits to be woken.
+    /// Whether the first client is granted the lock at once; on the floor, each client waits to be woken.
     is_lock: bool,
 }
 
 const LOCK_HAND_OFF: HandOff = HandOff { wait: "LOCK.ACQUIRE", end: "LOCK.RELEASE", is_lock: true };
 
-/// The least that parks a client and wakes it (benches/floor).
+/// The minimum that blocks a client and wakes it (benches/floor).
 const FLOOR_HAND_OFF: HandOff = HandOff { wait: "BARE.PARKING", end: "BARE.WAKE_UP", is_lock: false };
 
 fn add_hand_offs(
@@ -287,8 +288,8 @@ fn add_hand_offs(
     Ok(())
 }
 
-/// Two clients hand a lock to each other: the next one asks for it shortly before. Or more of them hand it round, and
-/// the former holder asks again at once, so that all others wait.
+/// Two clients hand off a lock to each other: the next one requests it shortly before the release. Or more clients pass
+/// it around, and the former holder requests it again at once, so that all others wait.
 fn count_hand_offs(counter: &mut Counter, commands: HandOff, number: usize) -> io::Result<f64> {
     const KEY: &str = "handed-over";
     let owners: Vec<_> = (0..number).map(|owner| format!("{owner:036}")).collect();
@@ -313,7 +314,7 @@ fn count_hand_offs(counter: &mut Counter, commands: HandOff, number: usize) -> i
                 block_on(clients[next].send(&wait(next)))?;
                 thread::sleep(PAUSE);
             }
-            // The server may read it before the request of the client that is to wait.
+            // Repeated, because the server may read it before the request of the waiting client.
             while clients[holder].command(&[commands.end, KEY, &owners[holder]])? == Reply::Int(0) {}
             granted(block_on(clients[next].receive())?)?;
             if asks_again {

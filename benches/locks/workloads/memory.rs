@@ -15,7 +15,7 @@ use crate::stats::{digits, Figure};
 const WAYS: &[&Rival] =
     &[&rivals::LOCK, &rivals::RLOCK, &rivals::SET_DEL, &rivals::LUA_HASH, &rivals::COUNTER, &rivals::TWO_KEYS];
 
-/// A snapshot's fork would copy pages while they are counted.
+/// Disables snapshots, whose fork would copy pages during the measurement.
 fn without_snapshots(plan: &Plan) -> Builder {
     plan.builder.clone().config("save \"\"")
 }
@@ -90,7 +90,7 @@ pub fn locks(plan: &Plan) -> io::Result<Section> {
     Ok(section)
 }
 
-/// MEMORY USAGE of every key that makes up one lock.
+/// The sum of MEMORY USAGE over all keys of one lock.
 fn usage_of_one(server: &mut Server, key: &str) -> io::Result<f64> {
     let mut sum = 0;
     for part in [key.to_owned(), format!("{key}:count"), format!("{key}:owner")] {
@@ -101,7 +101,7 @@ fn usage_of_one(server: &mut Server, key: &str) -> io::Result<f64> {
     Ok(sum as f64)
 }
 
-/// The memory of waiters, beyond the connection that each of them has anyway.
+/// The memory of waiters, excluding their connections.
 pub fn waiters(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
         "Memory per waiter",
@@ -172,7 +172,7 @@ fn blocked(server: &mut Server, count: usize, command: impl Fn(usize) -> Vec<Str
     Ok(each)
 }
 
-/// None where the module does not know NOTIFY yet.
+/// None if the module does not support NOTIFY.
 fn notified(server: &mut Server, count: usize) -> io::Result<Option<f64>> {
     let mut client = Connection::connect(server.port())?;
     client.command(&["PING"])?;

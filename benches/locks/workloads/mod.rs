@@ -1,4 +1,4 @@
-//! One file for each question that the benchmark asks.
+//! One file for each question that the benchmark answers.
 
 pub mod adopted;
 pub mod base;

@@ -12,7 +12,7 @@ use crate::section::Section;
 use crate::server::Server;
 use crate::stats::Figure;
 
-/// Every way to pair, in the order of the table.
+/// All pairs, in table order.
 const PAIRS: &[&Rival] = &[
     &rivals::PING,
     &rivals::SET_DEL,
@@ -62,13 +62,13 @@ pub fn pipelined(plan: &Plan) -> io::Result<Section> {
     Ok(section)
 }
 
-/// CPU per pair of one rival, a reading for each round.
+/// CPU per pair of one rival, one reading per round.
 struct Readings {
     rival: &'static Rival,
     us: Vec<f64>,
 }
 
-/// Each way once in every round; and the names of the ways that the server cannot run.
+/// Measures each way once per round; also returns the names of the ways that the server cannot run.
 fn in_turn(server: &mut Server, rounds: usize) -> io::Result<(Vec<Readings>, Vec<&'static str>)> {
     let (here, missing) = prepare(server, PAIRS)?;
     let mut client = Connection::connect(server.port())?;
@@ -76,10 +76,10 @@ fn in_turn(server: &mut Server, rounds: usize) -> io::Result<(Vec<Readings>, Vec
     let mut readings: Vec<Readings> = here.iter().map(|(rival, _)| Readings { rival, us: Vec::new() }).collect();
     for round in 0..=rounds {
         for turn in 0..readings.len() {
-            // Every round starts with another way, so that none always runs behind the same neighbour.
+            // Each round starts with a different way, so that none always runs after the same one.
             let which = (turn + round) % readings.len();
             let us = batch_of[which].cpu_us_per_pair(server, &mut client)?;
-            // The first round warms up.
+            // The first round is a warm-up.
             if round > 0 {
                 readings[which].us.push(us);
             }

@@ -1,4 +1,4 @@
-//! The input of every workload: the servers to start, and the amount of work.
+//! The input of every workload: the servers to start and the amount of work.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,21 +8,21 @@ use support::Builder;
 use crate::scale::Scale;
 
 pub struct Plan {
-    /// The server as it comes, with the module.
+    /// The server with its default configuration, with the module.
     pub builder: Builder,
-    /// The module, where there is one.
+    /// The module, if there is one.
     pub module: Option<PathBuf>,
-    /// Another build of it, to be compared with.
+    /// Another build of it to compare with.
     pub base: Option<PathBuf>,
-    /// The module of benches/floor, where it was built.
+    /// The module of benches/floor, if it was built.
     pub floor: Option<PathBuf>,
     pub scale: Scale,
-    /// How many files this process, and a server that it starts, may have open.
+    /// The limit of open files for this process and for a server that it starts.
     pub files: u64,
 }
 
 impl Plan {
-    /// The same with the floor beside the module.
+    /// The same, with the floor in addition to the module.
     pub fn with_floor(&self) -> Builder {
         match &self.floor {
             Some(path) => self.builder.clone().config(format!("loadmodule {}", path.display())),
@@ -30,7 +30,7 @@ impl Plan {
         }
     }
 
-    /// How long something runs, in ms.
+    /// Durations, in ms.
     pub fn time(&self, full_ms: u64, quick_ms: u64) -> Duration {
         Duration::from_millis(self.scale.pick(full_ms, quick_ms))
     }

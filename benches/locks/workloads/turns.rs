@@ -1,5 +1,5 @@
-//! For how long one event holds the server, and what it costs the hand-offs of other locks: the worst that is known
-//! of each kind.
+//! How long one event occupies the server, and how much it delays hand-offs of other locks: the worst known case of
+//! each kind.
 
 mod admission;
 mod ends;
@@ -19,27 +19,27 @@ use crate::watch::{Longest, Watch};
 use ends::{each_its_own, one_for_all};
 use several::{own, shared};
 
-/// No turn is to be longer, in ms.
+/// The limit for the longest turn (event-loop iteration), in ms.
 const TURN: f64 = 5.0;
 
-/// Nor a hand-off of another lock meanwhile.
+/// The limit for a hand-off of another lock meanwhile, in ms.
 const HAND_OFF: f64 = 10.0;
 
-/// No reading takes longer, with all that it prepares.
+/// The time limit of a reading, including its preparation.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// What stands for a reading that took longer.
+/// The value of a reading that took longer.
 const TOO_LONG: Longest = Longest { turn: LIMIT, hand_off: LIMIT };
 
-/// Prepares a server, lets the event happen, and returns what it cost the others.
+/// Prepares a server, triggers the event, and returns what it cost other clients.
 type Measure = fn(&mut Server, usize) -> io::Result<Longest>;
 
-/// The name, the sizes, of which the targets are for the last, and how it is measured.
+/// The name, the sizes (the targets apply to the last), and the measurement.
 type Case = (&'static str, &'static [usize], Measure);
 
 const MANY: &[usize] = &[1000, 10_000];
 
-/// Requests for 128 keys each.
+/// Numbers of requests for 128 keys each.
 const SEVERAL: &[usize] = &[1000];
 
 const CASES: &[Case] = &[
@@ -122,7 +122,7 @@ fn idle(plan: &Plan) -> io::Result<Longest> {
     watch.longest()
 }
 
-/// A row for each size; the longest hand-off at the largest.
+/// Adds a row for each size, with the longest hand-off for the largest.
 fn add_rows(section: &mut Section, plan: &Plan, (name, sizes, measure): &Case) -> io::Result<Figure> {
     let mut hand_off = None;
     for (place, size) in sizes.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! How long after a dead holder's lease has ended the next one has the lock.
+//! How long after the lease of a crashed holder expires the next client has the lock.
 
 use std::cell::RefCell;
 use std::io;
@@ -43,7 +43,7 @@ pub fn lease_end(plan: &Plan) -> io::Result<Section> {
     for (rival, scripts) in &here {
         let ours = rival.name == rivals::LOCK.name;
         let rounds = if ours { plan.scale.pick(3, 1) } else { 1 };
-        // Few enough for the pollers to keep up with their milliseconds.
+        // Few enough for the polling clients to keep up with their interval of a millisecond.
         let locks = if ours { 400 } else { 20 };
         let mut late = Histogram::new(3).expect("three digits");
         let mut early = 0;
@@ -79,7 +79,8 @@ pub fn lease_end(plan: &Plan) -> io::Result<Section> {
     Ok(section)
 }
 
-/// How late each of `locks` came, and how many came too early to be explained by a clock of milliseconds.
+/// How late each of `locks` was granted, and how many were granted earlier than the resolution of a millisecond
+/// explains.
 fn ends(
     server: &Server,
     rival: &Rival,
@@ -107,7 +108,7 @@ fn ends(
             tasks.push(executor.spawn(async move {
                 let outcome: io::Result<()> = async {
                     Timer::after(LEASE * lock / locks).await;
-                    // Read before the request is sent: the lease cannot end earlier than this.
+                    // Read before the request is sent, so the lease cannot expire earlier than this.
                     let end = Instant::now() + LEASE;
                     holder.acquire().await?;
                     Timer::after(Duration::from_millis(100) * lock / locks).await;

@@ -1,4 +1,4 @@
-//! Events after which thousands are granted, or one of thousands is.
+//! Events that grant thousands of requests, or one of thousands.
 
 use std::io;
 
@@ -32,7 +32,7 @@ pub fn admit_readers(server: &mut Server, n: usize) -> io::Result<Longest> {
     watch(server, release, |server| holds(server, "rw", &format!("reader:{}", n - 1)))
 }
 
-/// One more request, with a limit that admits all that wait for a semaphore of one permit.
+/// Raises the limit of a semaphore with one permit by one more request, so that all waiters are granted.
 pub fn raise_limit(server: &mut Server, n: usize) -> io::Result<Longest> {
     server.must(&["SEM.ACQUIRE", "sem", "holder", "LIMIT", "1", "PX", "600000"])?;
     let _waiters = each(server, n, |pipeline, index| {

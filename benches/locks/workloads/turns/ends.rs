@@ -1,4 +1,4 @@
-//! Thousands of locks, waits or leases that end in one event.
+//! Events that end thousands of locks, waits or leases.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use super::setup::{each, hold, holds, none_waits, now_ms, queue, sleep_until, wa
 use crate::server::Server;
 use crate::watch::Longest;
 
-/// The owner that waits for the lock of this index.
+/// The owner that waits for the lock with this index.
 pub type Waiter = fn(usize) -> String;
 
 pub fn each_its_own(index: usize) -> String {
@@ -25,20 +25,20 @@ pub fn flush(server: &mut Server, n: usize, waiter: Waiter) -> io::Result<Longes
     watch(server, |server| server.must(&["FLUSHDB"]).map(drop), |server| all_handed_over(server, n, waiter))
 }
 
-/// What the server itself takes for so many keys.
+/// The baseline: what the server itself needs for that many keys.
 pub fn flush_strings(server: &mut Server, n: usize) -> io::Result<Longest> {
     let _strings = strings(server, n)?;
     watch(server, |server| server.must(&["FLUSHDB"]).map(drop), no_key_is_left)
 }
 
-/// The same, for keys that expire in one millisecond.
+/// The same, for keys that expire in the same millisecond.
 pub fn strings_end(server: &mut Server, n: usize) -> io::Result<Longest> {
     let _strings = strings(server, n)?;
     expire_at_once(server, n)?;
     watch(server, |_| Ok(()), no_key_is_left)
 }
 
-/// The leases of all the locks end in one millisecond.
+/// The leases of all locks expire in the same millisecond.
 pub fn leases_end(server: &mut Server, n: usize, waiter: Waiter) -> io::Result<Longest> {
     let _holders = held(server, n)?;
     let _waiters = waited_for(server, n, waiter)?;
@@ -46,9 +46,9 @@ pub fn leases_end(server: &mut Server, n: usize, waiter: Waiter) -> io::Result<L
     watch(server, |_| Ok(()), |server| all_handed_over(server, n, waiter))
 }
 
-/// BLOCK runs out for all the requests within a millisecond or two, and later their kept places end.
+/// BLOCK times out for all requests within a millisecond or two, and later their reserved positions expire.
 pub fn waits_end(server: &mut Server, n: usize, waiter: Waiter) -> io::Result<Longest> {
-    // So few are queued in less than a millisecond.
+    // Few enough to be queued in less than a millisecond.
     const SLICE: usize = 20;
     let _holders = held(server, n)?;
     let end_ms = now_ms(server)? + 5000;
@@ -66,7 +66,7 @@ pub fn waits_end(server: &mut Server, n: usize, waiter: Waiter) -> io::Result<Lo
     watch(server, |_| Ok(()), none_waits)
 }
 
-/// The connection of the requests ends, and later their kept places do.
+/// The connection of the requests ends, and later their reserved positions expire.
 pub fn waiters_end(server: &mut Server, n: usize, waiter: Waiter) -> io::Result<Longest> {
     let _holders = held(server, n)?;
     let waiters = waited_for(server, n, waiter)?;
@@ -109,24 +109,24 @@ fn no_key_is_left(server: &mut Server) -> io::Result<bool> {
     Ok(matches!(server.must(&["DBSIZE"])?, Reply::Int(0)))
 }
 
-/// So many locks of one owner.
+/// Acquires that many locks for one owner.
 fn held(server: &Server, n: usize) -> io::Result<Connection> {
     each(server, n, |pipeline, index| hold(pipeline, &index.to_string(), "holder"))
 }
 
-/// The same, bound to the connection.
+/// The same, with holds bound to the connection.
 fn session(server: &Server, n: usize) -> io::Result<Connection> {
     each(server, n, |pipeline, index| {
         pipeline.push(&["LOCK.ACQUIRE", &index.to_string(), "holder", "PX", "600000", "SESSION"]);
     })
 }
 
-/// A request for each of them, all on one connection.
+/// Queues a request for each lock, all on one connection.
 fn waited_for(server: &Server, n: usize, waiter: Waiter) -> io::Result<Connection> {
     each(server, n, |pipeline, index| queue(pipeline, &["LOCK.ACQUIRE", &index.to_string(), &waiter(index)]))
 }
 
-/// Whether the first and the last of them are with their waiters.
+/// Whether the first and the last lock have been granted to their waiters.
 fn all_handed_over(server: &mut Server, n: usize, waiter: Waiter) -> io::Result<bool> {
     let last = n - 1;
     Ok(holds(server, &last.to_string(), &waiter(last))? && holds(server, "0", &waiter(0))?)

@@ -1,4 +1,4 @@
-//! Requests for which the module inspects many others, in its search for a deadlock.
+//! Requests for which deadlock detection inspects many others.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use super::setup::{each, hold, queue, watch, watch_command, NOTIFIED};
 use crate::server::Server;
 use crate::watch::Longest;
 
-/// One of n holders of a semaphore with n waiters asks for another permit.
+/// One of n holders of a semaphore with n waiters requests another permit.
 pub fn semaphore(server: &mut Server, n: usize) -> io::Result<Longest> {
     let limit = n.to_string();
     let _holders = each(server, n, |pipeline, index| {
@@ -20,7 +20,7 @@ pub fn semaphore(server: &mut Server, n: usize) -> io::Result<Longest> {
     watch_command(server, &[&["SEM.ACQUIRE", "sem", "holder:0", "LIMIT", &limit], &NOTIFIED[..]].concat())
 }
 
-/// Each of n owners waits for the next; the last one asks for the lock of the first.
+/// Each of n owners waits for the next; the last one requests the lock of the first.
 pub fn cycle(server: &mut Server, n: usize) -> io::Result<Longest> {
     let _holders =
         each(server, n, |pipeline, index| hold(pipeline, &format!("own:{index}"), &format!("owner:{index}")))?;
@@ -31,7 +31,7 @@ pub fn cycle(server: &mut Server, n: usize) -> io::Result<Longest> {
     watch(server, |server| server.command(&[&command[..], &NOTIFIED].concat()).map(drop), |_| Ok(true))
 }
 
-/// The n holders of a semaphore wait for an owner, which asks for a permit.
+/// The n holders of a semaphore wait for an owner, which requests a permit.
 pub fn all_permits(server: &mut Server, n: usize) -> io::Result<Longest> {
     let limit = n.to_string();
     server.must(&["LOCK.ACQUIRE", "mine", "owner", "PX", "600000"])?;
@@ -44,7 +44,7 @@ pub fn all_permits(server: &mut Server, n: usize) -> io::Result<Longest> {
     watch(server, |server| server.command(&[&command[..], &NOTIFIED].concat()).map(drop), |_| Ok(true))
 }
 
-/// A waited-for owner with n requests sends one more.
+/// An owner with n requests, for which another owner waits, sends one more.
 pub fn one_owner(server: &mut Server, n: usize) -> io::Result<Longest> {
     let _holders = each(server, n + 1, |pipeline, index| hold(pipeline, &index.to_string(), "other"))?;
     let _requests = each(server, n, |pipeline, index| queue(pipeline, &["LOCK.ACQUIRE", &index.to_string(), "owner"]))?;
@@ -70,7 +70,7 @@ pub fn upgrade_to_write(server: &mut Server, n: usize) -> io::Result<Longest> {
     upgrade(server, n, |pipeline, _, reader| queue(pipeline, &["RWLOCK.ACQUIRE", "elsewhere", reader, "WRITE"]))
 }
 
-/// A waited-for owner asks to write a lock with n readers, which wait for something else.
+/// An owner for which others wait requests a write lock with n readers, which wait for something else.
 fn upgrade(server: &mut Server, n: usize, wait: impl Fn(&mut Pipeline, usize, &str)) -> io::Result<Longest> {
     server.must(&["LOCK.ACQUIRE", "mine", "writer", "PX", "600000"])?;
     server.must(&[&["LOCK.ACQUIRE", "mine", "somebody"], &NOTIFIED[..]].concat())?;

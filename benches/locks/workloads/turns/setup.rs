@@ -1,4 +1,4 @@
-//! What the cases of long turns are made of: holders, waiters, and the watch over an event.
+//! Building blocks for the cases of long turns: holders, waiters, and the watch during an event.
 
 use std::io;
 use std::thread;
@@ -11,8 +11,8 @@ use crate::watch::{Longest, Watch};
 
 const GRACE: Duration = Duration::from_secs(60);
 
-/// Commands for each index, in pipelines on a connection of their own, which is returned: sessions and requests with
-/// NOTIFY live as long as it does.
+/// Sends commands for each index, in pipelines on a separate connection, and returns it: sessions and requests with
+/// NOTIFY last as long as it does.
 pub fn each(server: &Server, count: usize, push: impl Fn(&mut Pipeline, usize)) -> io::Result<Connection> {
     const SLICE: usize = 500;
     let mut client = Connection::connect(server.port())?;
@@ -28,7 +28,7 @@ pub fn hold(pipeline: &mut Pipeline, key: &str, owner: &str) {
     pipeline.push(&["LOCK.ACQUIRE", key, owner, "PX", "600000"]);
 }
 
-/// What makes a request wait without blocking its connection.
+/// Options that make a request wait without blocking its connection.
 pub const NOTIFIED: [&str; 6] = ["PX", "600000", "BLOCK", "600000", "NOTIFY", "outcomes"];
 
 pub fn queue(pipeline: &mut Pipeline, request: &[&str]) {
@@ -47,7 +47,7 @@ pub fn watch(
     watch.longest()
 }
 
-/// [`watch`] of one command, which does all in its own turn.
+/// [`watch`] of one command that does all its work before its reply.
 pub fn watch_command(server: &mut Server, command: &[&str]) -> io::Result<Longest> {
     watch(server, |server| server.must(command).map(drop), |_| Ok(true))
 }
@@ -61,7 +61,7 @@ pub fn watch_end(server: &mut Server, waiters: Connection) -> io::Result<Longest
     watch(server, end, none_waits)
 }
 
-/// Waits until it is over, and the turns that follow from it are too.
+/// Waits until the event and the work that follows from it are over.
 fn settle(server: &mut Server, mut is_over: impl FnMut(&mut Server) -> io::Result<bool>) -> io::Result<()> {
     let start = Instant::now();
     while !is_over(server)? {
@@ -78,7 +78,7 @@ pub fn holds(server: &mut Server, key: &str, owner: &str) -> io::Result<bool> {
     Ok(matches!(server.must(&["LOCK.HELD", key, owner])?, Reply::Array(_)))
 }
 
-/// No request waits but that of the watch, and none keeps its place.
+/// Whether no request but the watch's waits, and no position is reserved.
 pub fn none_waits(server: &mut Server) -> io::Result<bool> {
     let lock = server.info("lock")?;
     Ok(lock.number("lock_waiters") <= 1 && lock.number("lock_kept_places") == 0)
@@ -86,12 +86,12 @@ pub fn none_waits(server: &mut Server) -> io::Result<bool> {
 
 /// The server's clock, in ms since the epoch.
 pub fn now_ms(server: &mut Server) -> io::Result<u64> {
-    let Reply::Array(time) = server.must(&["TIME"])? else { return Err(io::Error::other("TIME is no array")) };
+    let Reply::Array(time) = server.must(&["TIME"])? else { return Err(io::Error::other("TIME is not an array")) };
     let number = |place: usize| time.get(place).and_then(|reply| reply.text().parse::<u64>().ok()).unwrap_or_default();
     Ok(number(0) * 1000 + number(1) / 1000)
 }
 
-/// Sleeps until shortly before this time: to sleep may take longer than it should.
+/// Sleeps until shortly before this time, because a sleep may take longer than requested.
 pub fn sleep_until(server: &mut Server, end_ms: u64) -> io::Result<()> {
     const BEFORE_MS: u64 = 200;
     match end_ms.checked_sub(now_ms(server)? + BEFORE_MS) {

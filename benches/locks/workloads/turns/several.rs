@@ -1,4 +1,4 @@
-//! Many requests for 128 mutexes each, the most that one may have, all on one connection.
+//! Many requests for 128 mutexes each, the maximum for one request, all on one connection.
 
 use std::io;
 
@@ -19,7 +19,7 @@ pub fn own(request: usize, key: usize) -> String {
     format!("own:{request}:{key}")
 }
 
-/// An owner takes a free key of all the requests, which wait for it: its place is before them.
+/// An owner acquires a free key that all the requests contain. They wait for this owner, so it is granted ahead of them.
 pub fn pass(server: &mut Server, n: usize, name: Name) -> io::Result<Longest> {
     let _waiters = queue_all(server, n, name)?;
     watch_command(server, &["LOCK.ACQUIRE", "free", "holder", "PX", "600000"])
@@ -35,7 +35,7 @@ pub fn flush(server: &mut Server, n: usize, name: Name) -> io::Result<Longest> {
     watch(server, |server| server.must(&["FLUSHDB"]).map(drop), first_holds)
 }
 
-/// The first of the requests is taken out.
+/// The first of the requests is removed.
 pub fn cancel(server: &mut Server, n: usize, name: Name) -> io::Result<Longest> {
     let _waiters = queue_all(server, n, name)?;
     watch_command(server, &["LOCK.CANCEL", "held", "waiter:0"])
@@ -60,7 +60,7 @@ fn queue_all(server: &mut Server, n: usize, name: Name) -> io::Result<Connection
     })
 }
 
-/// For 126 keys of these names, one that is free and one that is held.
+/// A request for 126 keys with these names, one free key and one held key.
 fn request(index: usize, name: Name) -> Vec<String> {
     let keys = (0..126).map(|key| name(index, key)).chain(["free", "held"].map(str::to_owned));
     let words = ["MLOCK.ACQUIRE", "128"].map(str::to_owned).into_iter().chain(keys);
