@@ -1,12 +1,12 @@
-//! A library to be preloaded into a server under test (LD_PRELOAD): the server's clocks then stand still where the test
-//! has put them, the wall clock and the monotonic one independently.
+//! A library to preload into a server under test (LD_PRELOAD). It freezes the server's wall clock and monotonic clock,
+//! each at the time that the test sets.
 //!
-//! The file that `TEST_CLOCK` names holds both, two native 64-bit numbers of microseconds, and what XOR makes of them:
-//! a write into the file that is half done is seen by that. The server looks at it when its event loop has slept, so
-//! that no time passes while it works, and what the test has set is seen from the next command on. Without the
-//! variable, and for every other clock, the kernel is asked.
+//! The file named by `TEST_CLOCK` contains both as native 64-bit numbers of microseconds, and their XOR, which detects
+//! a partial write. The server reads it after its event loop has slept, so that no time passes while it works, and a
+//! new time applies from the next command on. Without the variable, and for every other clock, the kernel's time is
+//! used.
 //!
-//! Anything may read the clock at any moment, an allocator before its first allocation too: nothing in here allocates,
+//! Anything may read the clock at any time, even an allocator before its first allocation. So nothing here allocates,
 //! locks or panics.
 
 #![cfg(target_os = "linux")]
@@ -24,16 +24,16 @@ struct File {
     both: AtomicU64,
 }
 
-/// No file is named, or it cannot be mapped.
+/// The value if no file is named or it cannot be mapped.
 static NO_FILE: File = File { wall: AtomicU64::new(0), monotonic: AtomicU64::new(0), both: AtomicU64::new(0) };
 
 static MAPPED: AtomicPtr<File> = AtomicPtr::new(null_mut());
 
-/// Where the clocks stand.
+/// The current times.
 static WALL: AtomicU64 = AtomicU64::new(0);
 static MONOTONIC: AtomicU64 = AtomicU64::new(0);
 
-/// Whether there is a file; at first it is looked for.
+/// Whether there is a file. The first call maps it.
 fn is_standing() -> bool {
     if MAPPED.load(Ordering::Acquire).is_null() {
         MAPPED.store(map().unwrap_or(&NO_FILE).cast_mut(), Ordering::Release);
@@ -59,9 +59,9 @@ fn map() -> Option<*const File> {
     }
 }
 
-/// Puts the clocks where the file says.
+/// Sets the clocks from the file.
 fn look() {
-    // SAFETY: it is the static above or a mapping that stays.
+    // SAFETY: the pointer is to the static above or to a mapping that is never unmapped.
     let Some(file) = (unsafe { MAPPED.load(Ordering::Acquire).as_ref() }) else { return };
     loop {
         let (wall, monotonic) = (file.wall.load(Ordering::Acquire), file.monotonic.load(Ordering::Acquire));
@@ -74,7 +74,7 @@ fn look() {
     }
 }
 
-/// Where this clock stands, in microseconds; `None`: it is the kernel's.
+/// The time of this clock, in microseconds; `None` if it is the kernel's.
 fn stands_at(clock: clockid_t) -> Option<u64> {
     if !is_standing() {
         return None;
@@ -88,10 +88,10 @@ fn stands_at(clock: clockid_t) -> Option<u64> {
     }
 }
 
-/// As the C library's. Afterwards the clocks may stand elsewhere.
+/// Replaces the C library's function, and updates the clocks afterwards.
 ///
 /// # Safety
-/// `events` points to places for so many.
+/// `events` points to space for that many events.
 #[no_mangle]
 pub unsafe extern "C" fn epoll_wait(epoll: c_int, events: *mut epoll_event, places: c_int, ms: c_int) -> c_int {
     let no_signals = null_mut::<c_void>();
@@ -101,10 +101,10 @@ pub unsafe extern "C" fn epoll_wait(epoll: c_int, events: *mut epoll_event, plac
     number as c_int
 }
 
-/// As the C library's.
+/// Replaces the C library's function.
 ///
 /// # Safety
-/// `time` points to a place for it.
+/// `time` is valid for writes.
 #[no_mangle]
 pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
     match stands_at(clock) {
@@ -119,10 +119,10 @@ pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) ->
     }
 }
 
-/// As the C library's.
+/// Replaces the C library's function.
 ///
 /// # Safety
-/// `time` points to a place for it, or is null.
+/// `time` is valid for writes or null.
 #[no_mangle]
 pub unsafe extern "C" fn gettimeofday(time: *mut timeval, _: *mut c_void) -> c_int {
     if !time.is_null() {
@@ -134,10 +134,10 @@ pub unsafe extern "C" fn gettimeofday(time: *mut timeval, _: *mut c_void) -> c_i
     0
 }
 
-/// As the C library's.
+/// Replaces the C library's function.
 ///
 /// # Safety
-/// `seconds` points to a place for them, or is null.
+/// `seconds` is valid for writes or null.
 #[no_mangle]
 pub unsafe extern "C" fn time(seconds: *mut time_t) -> time_t {
     let now = (wall_us() / 1_000_000) as time_t;
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn time(seconds: *mut time_t) -> time_t {
 
 fn wall_us() -> u64 {
     let mut now = timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: there is a place for it.
+    // SAFETY: `time` is valid for writes.
     unsafe { clock_gettime(libc::CLOCK_REALTIME, &mut now) };
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
 }

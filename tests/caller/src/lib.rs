@@ -1,13 +1,14 @@
-//! Another module, for tests.
+//! A second module, for tests.
 //!
-//! - `TEST.CALL command [arg …]` calls a command as modules do, and answers with its reply.
-//! - `TEST.FORWARD counter command [arg …]` increments the counter, calls the command and answers with its reply, also
-//!   where that is the server's refusal to run it.
-//! - `TEST.BLOCK` blocks its client for a moment, without asking whether it may.
-//! - `TEST.THREAD command [arg …]` answers OK, and calls it on a thread of its own once the server sleeps.
-//! - `TEST.REPLIES` answers with a reply of every kind.
+//! - `TEST.CALL command [arg …]` calls a command through the module API and returns its reply.
+//! - `TEST.FORWARD counter command [arg …]` increments the counter, calls the command and returns its reply, even if
+//! the
+//!   server refuses to run it.
+//! - `TEST.BLOCK` blocks its client for a moment, without checking whether blocking is allowed.
+//! - `TEST.THREAD command [arg …]` returns OK, and calls the command on a separate thread once the server is idle.
+//! - `TEST.REPLIES` returns a reply of every type.
 //!
-//! The module's arguments are ACL categories that it adds, where modules can.
+//! The module's arguments are ACL categories to add, if the server lets modules add them.
 
 use std::ffi::CString;
 use std::thread;
@@ -26,7 +27,7 @@ fn call(ctx: &Context, args: Vec<RedisString>) -> RedisResult {
     ctx.call(command, args.iter().collect::<Vec<_>>().as_slice())
 }
 
-/// A refusal is an error reply, and the server's number of it stays in `errno`.
+/// A refusal is an error reply, and `errno` has the server's error number.
 fn forward(ctx: &Context, args: Vec<RedisString>) -> RedisResult {
     let [_, counter, command, args @ ..] = args.as_slice() else { return Err(RedisError::WrongArity) };
     ctx.call("INCR", &[counter])?;
@@ -43,12 +44,13 @@ fn forward(ctx: &Context, args: Vec<RedisString>) -> RedisResult {
 }
 
 fn block(ctx: &Context, _: Vec<RedisString>) -> RedisResult {
-    // SAFETY: the context is the command's; a handle is given back at once, also one that the server has not blocked.
+    // SAFETY: the context is the command's; the handle is released at once, even if the server did not block the
+    // client.
     unsafe {
         let block = raw::RedisModule_BlockClient.expect("it is there since Redis 7.0");
         let blocked = block(ctx.ctx, None, None, None, 0);
         if blocked.is_null() {
-            // Valkey 8.1 says so to the module alone.
+            // Valkey 8.1 reports this only to the module.
             return Err(RedisError::Str("ERR Blocking module command was refused"));
         }
         raw::RedisModule_AbortBlock.expect("it is there since Redis 7.0")(blocked);
@@ -56,21 +58,21 @@ fn block(ctx: &Context, _: Vec<RedisString>) -> RedisResult {
     Ok(RedisValue::NoReply)
 }
 
-/// The server's lock is free only while the main thread sleeps. It may sleep between two commands that have come
-/// together; a moment later it has nothing left to do.
+/// The server's lock is free only while the main thread sleeps. It may sleep between two commands that arrived
+/// together, so this waits a moment until it has nothing left to do.
 fn thread(_: &Context, args: Vec<RedisString>) -> RedisResult {
     let words: Vec<Vec<u8>> = args.iter().skip(1).map(|arg| arg.as_slice().to_vec()).collect();
     thread::spawn(move || {
         thread::sleep(Duration::from_millis(20));
         let thread_safe = ThreadSafeContext::new();
         let ctx = thread_safe.lock();
-        // What a client must not do there no module may do either: the server does not refuse it, but ends.
+        // Skip the call on replicas and while writes are paused: the server would crash instead of refusing it.
         if !ctx.get_flags().contains(ContextFlags::MASTER) || ctx.avoid_replication_traffic() {
             return;
         }
         let args: Vec<RedisString> = words.iter().map(|word| ctx.create_string(word.as_slice())).collect();
         if let Some((command, args)) = args.split_first() {
-            // What it answers shows in what it does.
+            // The reply is ignored: tests check the command's effect.
             let _ = ctx.call(&command.to_string_lossy(), args.iter().collect::<Vec<_>>().as_slice());
         }
     });
@@ -88,7 +90,7 @@ fn replies(ctx: &Context, _: Vec<RedisString>) -> RedisResult {
     // SAFETY: the context is the command's; texts are copied, and end with a NUL where they have no length.
     unsafe {
         api!(RedisModule_ReplyWithArray(9));
-        // In RESP2 there is no attribute, and what would follow it would be one reply too many.
+        // RESP2 has no attributes, so the reply that follows would be one too many.
         if api!(RedisModule_ReplyWithAttribute(1)) == raw::REDISMODULE_OK as i32 {
             api!(RedisModule_ReplyWithSimpleString(c"about".as_ptr()));
             api!(RedisModule_ReplyWithLongLong(1));

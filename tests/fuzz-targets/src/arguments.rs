@@ -1,8 +1,8 @@
-//! The parser of every command: any words are a request or an error reply. What was read says the same when it is
-//! printed and read again, and an option given once more is a syntax error.
+//! The parser of every command: any arguments are a request or an error reply. A parsed request is unchanged when it is
+//! printed and parsed again, and a repeated option is a syntax error.
 //!
-//! The words of the input stand between line ends. The first is the command's name; where there is none of that name,
-//! its first byte chooses one.
+//! The arguments in the input are separated by newlines. The first is the command's name; if there is no such command,
+//! its first byte selects one.
 
 use std::fmt::Debug;
 
@@ -20,14 +20,14 @@ use lock::value::claim::{Claim, Count, LockType, Mode, ReleaseAmount};
 use lock::value::owner::{OwnerRef, MAX_OWNER};
 use lock::value::time::{Lease, Timestamp, WaitLimit};
 
-/// The defaults, and settings that refuse leases which the defaults allow.
+/// The default settings, and settings that refuse leases that the defaults allow.
 const SETTINGS: [LeaseSettings; 2] =
     [LeaseSettings { default_ms: 30_000, max_ms: MAX_LEASE_MS }, LeaseSettings { default_ms: 30_000, max_ms: 10_000 }];
 
-/// Where the command of LOCK.EXEC begins.
+/// The index of the inner command of LOCK.EXEC.
 const INNER_COMMAND: usize = 3;
 
-/// Reads the words as the command would; panics where something does not hold.
+/// Parses the words as the command does; panics if a property is violated.
 pub fn arguments(bytes: &[u8]) {
     let words: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
     let command = named(words[0]);
@@ -88,8 +88,8 @@ fn read(command: &Command, words: &[&[u8]], settings: LeaseSettings) {
     }
 }
 
-/// What is read of another lock's command is a token, or a value that is none, with a lease; anything else is left to
-/// the server.
+/// A parsed command of another lock library has a token, or a value that is not a token, with a lease; anything else is
+/// left to the server.
 fn check_adopted(container: Container, words: &[&[u8]]) {
     let Some(command) = Original::named(words[0]).map(Original::command) else { return };
     if command.container != container || !command.accepts(words.len()) {
@@ -115,7 +115,7 @@ fn check_adopted(container: Container, words: &[&[u8]]) {
     check_patterns(command.original, words);
 }
 
-/// It says the same as a SET with options, whichever command it was; an option given once more is none of ours.
+/// Whichever command it was, it is equivalent to a SET with options; with a repeated option it is left to the server.
 fn check_set(set: &SetCommand<'_>, words: &[&[u8]]) {
     let SetCommand { token, condition, expiry, gets } = *set;
     let condition = match condition {
@@ -141,7 +141,7 @@ fn check_set(set: &SetCommand<'_>, words: &[&[u8]]) {
     }
 }
 
-/// The second word is a setting, and names keys in the other ones.
+/// The second word is the setting, and the others are keys to match with it.
 fn check_patterns(original: Original, words: &[&[u8]]) {
     let Ok(keys) = AdoptedKeys::none().change(words[1]) else { return };
     let former = keys.change(b"").unwrap_or_default();
@@ -154,7 +154,7 @@ fn check_patterns(original: Original, words: &[&[u8]]) {
         let still = (former.may_hold_adopted(key), former.adopt(key, LockType::Mutex));
         assert_eq!(still, (matches, false), "{}", shown(words));
     }
-    // What is observed may be anything.
+    // Any pattern may be observed.
     let (mut observed, client) = (keys.clone(), Some(1));
     observed.see(seen::Command { words, from: seen::Caller::Connection, client, now_ms: 1_000 });
     observed.see_wrong_type(words);
@@ -165,7 +165,8 @@ fn check_patterns(original: Original, words: &[&[u8]]) {
     }
 }
 
-/// As KEYS: from the end of the glob, each end of the name that the rest of the glob matches.
+/// Matches like KEYS: works from the end of the glob, and keeps each suffix of the name that the rest of the glob
+/// matches.
 fn glob_matches(glob: &[u8], name: &[u8]) -> bool {
     let mut elements: Vec<Element> = Vec::new();
     let mut rest = glob;
@@ -202,7 +203,7 @@ fn glob_matches(glob: &[u8], name: &[u8]) -> bool {
     ends[0]
 }
 
-/// A part of a glob.
+/// An element of a glob.
 enum Element {
     /// `*`
     Many,
@@ -210,7 +211,7 @@ enum Element {
     One(Box<dyn Fn(u8) -> bool>),
 }
 
-/// The class behind `[`, and what comes behind it. It may lack its end.
+/// The class after `[`, and the rest of the glob. The closing bracket may be missing.
 fn class_of(class: &[u8]) -> (Box<dyn Fn(u8) -> bool>, &[u8]) {
     let (is_negated, mut rest) = match class {
         [b'^', rest @ ..] => (true, rest),
@@ -241,11 +242,11 @@ fn class_of(class: &[u8]) -> (Box<dyn Fn(u8) -> bool>, &[u8]) {
     (Box::new(move |byte| is_in[usize::from(byte)] != is_negated), rest)
 }
 
-/// A request, printed: what comes before the options, then the options, in an order of its own.
+/// A printed request: the arguments before the options, then the options in a fixed order.
 struct Printed {
     head: Vec<Vec<u8>>,
     options: Vec<Vec<Vec<u8>>>,
-    /// What the words cannot say otherwise: to be the same when they are read again.
+    /// The part of the request that is compared after it is parsed again.
     says: String,
 }
 
@@ -272,7 +273,7 @@ fn check(words: &[&[u8]], read: impl Fn(&[&[u8]]) -> Result<Printed, ErrorReply>
     }
 }
 
-/// An error reply is one line that begins with a code.
+/// An error reply is one line that starts with a code.
 fn check_error(read: Result<(), ErrorReply>) {
     let Err(error) = read else { return };
     let (code, sentence) = error.as_str().split_once(' ').expect("a code, and a sentence behind it");
@@ -313,7 +314,7 @@ fn acquire(prefix: Prefix, asked: &AcquireCommand<'_, &[u8]>) -> Printed {
         Token::Generated => b"*",
     };
     options.push(lease_option(*lease));
-    // The channel's bytes are the caller's: only where they stand is read.
+    // The channel is any bytes from the caller; only its position is parsed.
     assert!(wait.channel_argument.is_none() || wait.block.is_some(), "NOTIFY without BLOCK");
     options.extend(wait.channel_argument.map(|_| option("NOTIFY", "channel")));
     let is_notified = wait.channel_argument.is_some();
@@ -359,7 +360,7 @@ fn head(prefix: Prefix, keys: &[&[u8]], owner: &[u8], mode: Option<Mode>) -> Vec
     head
 }
 
-/// One hold more or fewer is what is asked where nothing is said.
+/// One hold is the default.
 fn holds(count: Count) -> Vec<Vec<u8>> {
     match count {
         Count::Exactly(number) => option("HOLDS", number),
@@ -407,7 +408,7 @@ fn check_scan(words: &[&[u8]], asked: &ScanCommand<'_>) {
     assert!(count.is_none_or(|count| matches!(count, Ok(Ok(1..)))), "{}", shown(words));
 }
 
-/// The command of LOCK.EXEC: its keys, where it counts them, are its arguments.
+/// The inner command of LOCK.EXEC: if it counts its keys, they are among its arguments.
 fn check_exec(command: &[&[u8]]) {
     let positions = key_positions(Prefix::Mlock, command);
     let keys = &command[positions];

@@ -1,8 +1,8 @@
-//! Effects, as replicas and append-only files bring them: whatever they say, they leave locks or nothing, and the
-//! server that takes over goes on.
+//! Replicated effects, as in replication streams and append-only files: whatever their content, they leave valid locks
+//! or nothing, and a server that is then promoted keeps working.
 //!
-//! A line of the input is an effect: a letter that chooses the key, then the words behind `LOCK.APPLY key`, each after
-//! a `|`.
+//! Each line of the input is an effect: a letter that selects the key, then the arguments after `LOCK.APPLY key`, each
+//! after a `|`.
 
 use command::effect::{decode, encode_hold};
 use command::rdb_codec;
@@ -17,16 +17,16 @@ use crate::same::assert_same;
 
 const KEYS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 
-/// More effects only take longer.
+/// More effects would only take longer.
 const MOST: usize = 100;
 
-/// Beyond it the clock or the fences of a primary come to their ends, which no clock of ours reaches.
+/// Beyond this, a primary's clock or fences would overflow, which no real clock reaches.
 const LAST_FENCE: u64 = (1 << 53) - 1_000_000;
 
 /// The new primary's wall clock, in ms since the epoch.
 const NOW_MS: u64 = 1_763_778_000_000;
 
-/// Applies the effects, then lets the replica become the primary; panics where something does not hold.
+/// Applies the effects, then promotes the replica; panics if a property is violated.
 pub fn effects(bytes: &[u8]) {
     let mut replica = ReplicaUnderTest::default();
     let mut is_near_the_end = false;
@@ -67,14 +67,14 @@ fn fence_of(effect: &ReplicatedEffect<'_>) -> Option<Fence> {
     }
 }
 
-/// What a replica has can be saved and loaded.
+/// The locks of a replica can be saved and loaded.
 fn check_replica(lock: &Lock) {
     check_lock(lock);
     let stored = rdb_codec::encode(lock).expect("somebody holds it");
     assert_same(lock, &rdb_codec::decode(&stored).expect("what was stored can be loaded"));
 }
 
-/// A hold has one form, which is sent again as it came.
+/// A hold has one encoding, so an effect is re-encoded unchanged.
 fn check_form(words: &[&[u8]], effect: &ReplicatedEffect<'_>) {
     let ReplicatedEffect::Hold(kind, holder) = effect else { return };
     let mut lock = Lock::Vacant;

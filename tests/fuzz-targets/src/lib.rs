@@ -1,13 +1,13 @@
-//! What is fuzzed: functions of bytes that panic where something does not hold that must. `fuzz/` runs them under
-//! libFuzzer (`make fuzz`), `tests/corpus.rs` with the kept inputs and changes to them, on stable Rust.
+//! The fuzz targets: functions of bytes that panic if a property is violated. `fuzz/` runs them under libFuzzer
+//! (`make fuzz`); `tests/corpus.rs` runs them on stable Rust with the corpus and mutations of it.
 //!
 //! | file         | question                                                                                      |
 //! | ------------ | --------------------------------------------------------------------------------------------- |
-//! | `arguments`  | does the parser of every command take any words, and say the same of what it has read         |
-//! | `payload`    | does the stored form decode to a lock or to nothing, whatever the bytes                       |
-//! | `effects`    | do effects leave locks, whatever they say, and does the server go on that takes over          |
-//! | `round_trip` | does every lock come back from its stored form, and from its effects                          |
-//! | `schedule`   | do the rules do what the contract says, in whatever order things happen                       |
+//! | `arguments`  | does the parser of every command accept any arguments, and round-trip what it parsed          |
+//! | `payload`    | does any stored payload decode to a lock or to an error                                       |
+//! | `effects`    | do any replicated effects leave valid locks, and does a promoted server keep working          |
+//! | `round_trip` | is every lock restored unchanged from its stored payload, and from its effects                |
+//! | `schedule`   | does the engine follow the contract, in any order of events                                   |
 //! | `same`       | when are two locks the same                                                                   |
 
 #![cfg(feature = "testing")]

@@ -1,5 +1,5 @@
-//! The stored form, as RESTORE and RDB files bring it: any bytes are a lock or none. A lock is the same when it is
-//! stored again, and can be used.
+//! The stored payload, as in RESTORE and RDB files: any bytes decode to a lock or to an error. A decoded lock is
+//! unchanged when it is stored again, and can be used.
 
 use command::rdb_codec::{decode, encode};
 use lock::testing::checks::check_lock;
@@ -14,7 +14,7 @@ use crate::same::assert_same;
 
 const ONE: Count = Count::Delta(1);
 
-/// Of each family and mode.
+/// For each lock type and mode.
 const CLAIMS: [Claim; 6] = [
     Claim::Mutex,
     Claim::Reentrant(ONE),
@@ -24,10 +24,10 @@ const CLAIMS: [Claim; 6] = [
     Claim::Slot { limit: 3 },
 ];
 
-/// Many more holders only take longer.
+/// Many more holders would only take longer.
 const FEW: usize = 50;
 
-/// Decodes the bytes; panics where something does not hold.
+/// Decodes the bytes; panics if a property is violated.
 pub fn payload(bytes: &[u8]) {
     let Some(lock) = decode(bytes) else { return };
     if lock.is_vacant() {
@@ -44,7 +44,7 @@ pub fn payload(bytes: &[u8]) {
     }
 }
 
-/// What a server does with a lock that it has loaded.
+/// Uses the lock as a server does after loading it.
 fn use_lock(lock: &Lock) {
     let owners: Vec<Owner> = lock.owners().cloned().collect();
     let ends = lock.stored_holds().into_iter().filter_map(|hold| hold.until.timestamp());
@@ -79,7 +79,7 @@ fn use_lock(lock: &Lock) {
     assert!(left.is_vacant(), "no holder is left");
 }
 
-/// An admitted owner then holds the lock, beside all holders that its claim does not exclude.
+/// An admitted owner then holds the lock, together with all holders that its request does not exclude.
 fn check_admission(lock: &Lock, owner: OwnerRef<'_>, claim: Claim, now: Timestamp) {
     let admission = lock.admission(owner.as_bytes(), &claim);
     let Ok(Admission::Admit | Admission::AlreadyHeld) = admission else { return };

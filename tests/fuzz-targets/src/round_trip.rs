@@ -1,5 +1,5 @@
-//! Locks of every family, as requests can make them: each comes back as it was from its stored form, and from the
-//! effects that a rewritten append-only file has of it.
+//! Locks of every type, as requests can create them: each is restored unchanged from its stored payload, and from its
+//! effects in a rewritten append-only file.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use command::effect::{self, encode_hold};
@@ -18,10 +18,10 @@ use crate::same::assert_same;
 
 const LAST_FENCE: u64 = (1 << 53) - 1;
 
-/// Enough for the index of holders to come and go.
+/// Enough for the index of holders to be created and dropped.
 const MOST_HOLDERS: usize = 40;
 
-/// Makes a lock of the bytes, stores it and loads it; panics where it is not the same.
+/// Creates a lock from the bytes, stores it and loads it; panics if it changed.
 pub fn round_trip(bytes: &[u8]) {
     let Ok(lock) = any_lock(&mut Unstructured::new(bytes)) else { return };
     check_lock(&lock);
@@ -42,7 +42,7 @@ fn any_lock(input: &mut Unstructured<'_>) -> Result<Lock> {
     let kind = LockTypeAndLimit::new(family, limit).expect("the limit is one of this family");
     let holders = (0..number).map(|n| any_holder(input, family, n, number)).collect::<Result<Vec<_>>>()?;
     let newest = holders.iter().map(|holder| holder.fence).max().expect("somebody holds it");
-    // The holder of the latest grant may have gone, but not where there is one only.
+    // The holder of the latest grant may have released the lock, unless it is the only holder.
     let fence = if several { any_fence(input, newest.get())? } else { newest };
     Ok(Lock::from_parts(kind, fence, holders).expect("requests can make it"))
 }
@@ -51,7 +51,7 @@ fn any_holder(input: &mut Unstructured<'_>, family: LockType, number: usize, of:
     let length = *input.choose(&[0, 1, 35, 36, 37, 38, 63, 64, MAX_OWNER - 1])?;
     let mut owner = vec![u8::try_from(number).expect("few holders")];
     owner.extend((0..length).map(|_| u8::arbitrary(input)).collect::<Result<Vec<_>>>()?);
-    // Distinct numbers, in no order.
+    // Distinct fences, in any order.
     let slot = match family {
         LockType::Semaphore if bool::arbitrary(input)? => Slot::new((number as u32) * 7 % 100 * 10_000),
         _ => None,
@@ -94,7 +94,7 @@ fn any_lease(input: &mut Unstructured<'_>) -> Result<Lease> {
     Ok(Lease::from_ms(input.int_in_range(1..=i64::MAX)?).expect("it is positive"))
 }
 
-/// What a rewritten append-only file has of it, read again.
+/// Replays the lock's effects in a rewritten append-only file.
 fn from_effects(lock: &Lock) -> Lock {
     let mut replica = ReplicaUnderTest::default();
     let mut receive = |words: &[&[u8]]| {

@@ -1,4 +1,4 @@
-//! When two locks are the same: family, limit, fence, and every hold with its own deadline.
+//! When two locks are the same: lock type, limit, fence, and every hold with its deadline.
 
 use lock::value::claim::Origin;
 use lock::value::holders::Slot;
@@ -6,7 +6,7 @@ use lock::value::lock::Lock;
 use lock::value::outcome::Hold;
 use lock::value::time::{Deadline, Lease};
 
-/// Panics where they differ. A mutex' deadline is the key's, and not among them.
+/// Panics if they differ. The deadline of a mutex is the key's and is not compared.
 #[track_caller]
 pub(crate) fn assert_same(lock: &Lock, other: &Lock) {
     assert_eq!((lock.lock_type_and_limit(), lock.fence()), (other.lock_type_and_limit(), other.fence()));
@@ -15,7 +15,7 @@ pub(crate) fn assert_same(lock: &Lock, other: &Lock) {
 
 type Described<'a> = (&'a [u8], u64, Lease, Deadline, [u32; 2], Option<Slot>, Origin);
 
-/// By owner: among holds with one fence the order is open.
+/// Sorted by owner, because the order of holds with the same fence is undefined.
 fn described(lock: &Lock) -> Vec<Described<'_>> {
     let mut all: Vec<_> = lock.stored_holds().into_iter().map(describe).collect();
     all.sort_by_key(|(owner, ..)| *owner);

@@ -1,13 +1,13 @@
-//! Schedules of commands, ends and events: the bytes choose what happens next. The rules and the model of the contract
-//! are played side by side.
+//! Schedules of commands, disconnects and events: the bytes select what happens next. The engine and the model of the
+//! contract run the same schedule.
 
 use lock::testing::schedule::chosen_schedule;
 use lock::testing::simulator::play;
 
-/// Longer ones find little more in the same time.
+/// Longer schedules find little more in the same time.
 const LONGEST: usize = 60;
 
-/// Plays the schedule that the bytes choose; panics where the rules differ from the contract.
+/// Runs the schedule that the bytes select; panics if the engine deviates from the contract.
 pub fn schedule(bytes: &[u8]) {
     let (cast, steps) = chosen_schedule(bytes, LONGEST);
     play(&cast, &steps);

@@ -1,5 +1,5 @@
-//! Every target, on stable Rust, with the inputs that are kept in `fuzz/corpus/*.tar` and random changes to them.
-//! `LOCK_TEST_SEED` repeats a run that failed.
+//! Runs every target on stable Rust with the inputs of `fuzz/corpus/*.tar` and random mutations of them.
+//! `LOCK_TEST_SEED` repeats a failed run.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use support::Rng;
 
-/// Changed inputs of each target; fewer schedules, which take longer.
+/// Mutated inputs per target; fewer for schedules, which take longer.
 const CHANGED: usize = 3_000;
 const CHANGED_SCHEDULES: usize = 500;
 
@@ -47,7 +47,7 @@ fn find_nothing(name: &str, target: fn(&[u8]), changes: usize) {
     }
 }
 
-/// A failure tells the input, to be kept.
+/// A failure prints the input, so that it can be added to the corpus.
 fn run(name: &str, target: fn(&[u8]), input: &[u8]) {
     if let Err(panic) = catch_unwind(|| target(input)) {
         eprintln!("{name} with \"{}\"", input.escape_ascii());
@@ -74,7 +74,7 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
     inputs
 }
 
-/// One input with some changes: bytes changed, left out and put in, or its rest that of another one.
+/// A mutated input: bytes changed, removed or inserted, or its tail replaced by that of another input.
 fn changed(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
     let mut input = rng.pick(corpus).clone();
     for _ in 0..=rng.below(4) {
