@@ -287,7 +287,7 @@ mod tests {
         let mut semaphore = with_and_without_slots();
         assert_eq!(encode(&semaphore).unwrap()[0], StoredLockType::SemaphoreWithSlots as u8);
         let owners: Vec<_> = semaphore.owners().filter(|owner| owner.as_bytes() != b"permits").cloned().collect();
-        owners.iter().for_each(|owner| _ = semaphore.evict(owner.as_bytes()));
+        owners.iter().for_each(|owner| _ = semaphore.remove_holder(owner.as_bytes()));
         assert_eq!(encode(&semaphore).unwrap()[0], StoredLockType::Semaphore as u8, "the slots are gone");
     }
 
@@ -296,7 +296,7 @@ mod tests {
     fn a_lock_without_holders_is_saved_as_empty_and_can_be_loaded() {
         let mut readers = lock(Claim::ReadWrite(Mode::Read, Count::Delta(2)), 2);
         for owner in readers.owners().cloned().collect::<Vec<_>>() {
-            readers.evict(owner.as_bytes());
+            readers.remove_holder(owner.as_bytes());
         }
         for vacant in [Lock::Vacant, readers] {
             let saved = encode(&vacant).unwrap_or_default();

@@ -39,13 +39,15 @@ impl<'a> AcquireRequest<'a> {
         AcquireRequest { wait: self.wait.filter(|_| client.may_wait()), ..*self }
     }
 
-    /// The request as it would be queued. Without BLOCK it repeats no other request.
+    /// The request with the position it would have in the queue. Only a request with BLOCK resumes the position of the
+    /// request that it repeats.
     pub(super) fn queued(&self, manager: &LockManager, earlier: Earlier, rank: Rank) -> NewRequest<'a> {
         let replaces = earlier.retried.filter(|_| self.wait.is_some());
         manager.waits.new_request(self.db, self.names, self.request, earlier.owner_id, replaces, rank)
     }
 }
 
+/// What the queues know of the owner of a new request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Earlier {
     /// The owner, looked up once per request.
@@ -54,7 +56,7 @@ pub(super) struct Earlier {
     pub retried: Option<RequestId>,
 }
 
-/// How long a request waits if its client may wait, and whether its position may be reserved.
+/// How a request waits, if its client may wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
     /// Counted from the time of the request.
@@ -131,7 +133,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
         }
         let request = &request.if_client_may_wait(open.clients);
         open.end_upgrades();
-        // This needs no search for a position.
+        // Decided without the search for a position.
         if admission == Admission::Wait && request.wait.is_none() {
             return Ok(Acquired::NotGranted);
         }
@@ -148,7 +150,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
             open = self.reopen(key);
         }
         let Some(wait) = request.wait else { return Ok(Acquired::NotGranted) };
-        if let Some(search) = may_queue(open.manager, &new)? {
+        if let Some(search) = check_before_queueing(open.manager, &new)? {
             drop(open);
             self.refuse_deadlock(search, &new)?;
             open = self.reopen(key);
@@ -162,7 +164,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
             || limit_before.is_some() && limit_before != lock_request.claim.limit();
         // The queue may be new.
         open.queue = open.manager.queues().request(id).and_then(|queued| queued.queues.first().copied());
-        open.record_value();
+        open.record_lock_for_new_waiter();
         drop(open);
         if is_new_limit {
             self.apply_new_limit(key);
@@ -186,7 +188,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
             return self.grant_among_waiters(request, earlier.retried).map(Acquired::Granted);
         }
         let Some(wait) = wait else { return Ok(Acquired::NotGranted) };
-        if let Some(search) = may_queue(self.manager, &new)? {
+        if let Some(search) = check_before_queueing(self.manager, &new)? {
             self.refuse_deadlock(search, &new)?;
         }
         let Some(id) = enqueue(self.manager, &mut self.host.clients, self.host.now, new, wait, session) else {
@@ -194,10 +196,10 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
         };
         for name in names {
             let mut open = self.reopen(KeyRef { db, name });
-            open.record_value();
+            open.record_lock_for_new_waiter();
             open.record_if_held(id, lock_request.owner.as_bytes());
         }
-        // A key that its owner lost while the request was detached does not displace it: it did not count on the key.
+        // A key that the owner lost while the position was reserved does not matter: the request did not rely on it.
         self.manager.waits.backlog.forget_displaced(id);
         Ok(Acquired::Queued(id))
     }
@@ -211,10 +213,10 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
     ) -> Result<Grant, LockError> {
         let AcquireRequest { db, names, request: lock_request, wait, session } = *request;
         // Without BLOCK, a queued request stays queued, but a reserved position ends because its client is back.
-        let same = retried.and_then(|id| Some((id, self.manager.queues().request(id)?)));
-        let same = same.filter(|(_, queued)| wait.is_some() || !queued.is_present());
+        let repeated = retried.and_then(|id| Some((id, self.manager.queues().request(id)?)));
+        let repeated = repeated.filter(|(_, queued)| wait.is_some() || !queued.is_present());
         let waited =
-            same.map(|(id, queued)| Waited { request: id, ms: self.host.now.instant().ms_since(queued.since) });
+            repeated.map(|(id, queued)| Waited { request: id, ms: self.host.now.instant().ms_since(queued.since) });
         let grants = self.grant(db, names, &lock_request, GrantedBy { session, waited })?;
         let owner = lock_request.owner.as_bytes();
         self.manager.deliveries.confirm(db, names, owner);
@@ -223,8 +225,8 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
         if self.manager.queues().is_empty() {
             return Ok(grant);
         }
-        if let Some(Waited { request: same, .. }) = waited {
-            supersede(self.manager, &mut self.host.clients, same);
+        if let Some(Waited { request: repeated, .. }) = waited {
+            supersede(self.manager, &mut self.host.clients, repeated);
         }
         let queue_of = |manager: &LockManager, name| manager.queues().id_of(KeyRef { db, name });
         for name in names {
@@ -279,9 +281,9 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
     }
 }
 
-/// Checks whether the request may be queued, as far as that is known without another key. If it returns a search, that
-/// search must also find no deadlock.
-fn may_queue(manager: &LockManager, new: &NewRequest<'_>) -> Result<Option<Search>, LockError> {
+/// Refuses the request if the maximum number of waiters is reached. Otherwise returns the deadlock search that must run
+/// before the request is queued, if one is needed.
+fn check_before_queueing(manager: &LockManager, new: &NewRequest<'_>) -> Result<Option<Search>, LockError> {
     manager.waits.check_room(&manager.limits, new)?;
     Ok(deadlock::search_for(manager.queues(), new))
 }
@@ -347,8 +349,8 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         is_new
     }
 
-    /// Records whether the owner of a multi-key request already holds this key. If it loses the key, the request waits
-    /// for one more key.
+    /// Records for a multi-key request that its owner already holds this key, if so. If the owner loses the key, the
+    /// request waits for one more.
     fn record_if_held(&mut self, request: RequestId, owner: &[u8]) {
         let is_held = self.entry.content().lock().is_some_and(|lock| lock.is_held_by(owner));
         if let Some(queue) = self.queue.filter(|_| is_held) {
@@ -356,9 +358,9 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         }
     }
 
-    /// Records the lock that a just queued request waits for. If the request is the only waiter, it was decided by the
-    /// value under the key, so the queue has seen that value.
-    fn record_value(&mut self) {
+    /// Records the lock that a new waiter waits for. If it is the only waiter, the queue has now seen the value under
+    /// the key, because the request was decided by it.
+    fn record_lock_for_new_waiter(&mut self) {
         let Some((id, queue)) = self.queue.and_then(|id| Some((id, self.manager.waits.queues.get(id)?))) else {
             return;
         };

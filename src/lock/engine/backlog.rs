@@ -1,7 +1,9 @@
 //! Work that is left for a later event-loop iteration, because no write is allowed where its cause was noticed or
 //! because the time slice was spent. The drain takes one item of each kind in rotation, so that no kind waits behind
-//! thousands of another. A queue that is put back, because the server refuses writes, comes after all others. For the
-//! other kinds the same item comes next again, because refused writes are refused for every key.
+//! thousands of another.
+//!
+//! If the server refuses writes, an item is put back. A queue is then served after all others; the other kinds retry
+//! the same item first, because the server refuses writes for every key.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -15,7 +17,7 @@ use crate::queue::position::QueuePosition;
 use crate::queue::queues::WaitQueues;
 use crate::queue::request::QueueId;
 
-/// All pending work except the items that other tables contain anyway: completed COALESCE requests, holds of ended
+/// All pending work except that which other tables already contain: completed COALESCE requests, holds of ended
 /// connections, undelivered grants.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Backlog {
@@ -30,7 +32,7 @@ pub(super) struct Backlog {
     displaced: BTreeSet<(QueuePosition, RequestId, QueueId)>,
     /// The wait queue that was inspected last in this inspection round.
     pub inspected: Option<QueueId>,
-    /// How many queues this drain still serves: as many as were due when it began.
+    /// How many queues this drain may still serve. It serves as many as were due when it began.
     queues_to_serve: usize,
 }
 
@@ -68,7 +70,7 @@ impl Kind {
     pub const ALL: [Kind; 6] =
         [Kind::Removals, Kind::Replies, Kind::UndeliveredGrants, Kind::EndedSessions, Kind::Queues, Kind::Rescans];
 
-    /// Whether such work writes nothing.
+    /// Whether work of this kind needs no write.
     fn writes_nothing(self) -> bool {
         matches!(self, Kind::Removals | Kind::Replies)
     }
@@ -90,7 +92,8 @@ impl Backlog {
             && self.displaced.is_empty()
     }
 
-    /// Starts a drain. A queue that becomes due during the drain may be served in it, but then another one is left.
+    /// Starts a drain, which serves as many queues as are due now. If it serves one that becomes due later, another one
+    /// is left for the next drain.
     pub fn begin_drain(&mut self) {
         self.queues_to_serve = self.queues.len();
     }
@@ -136,8 +139,8 @@ impl Backlog {
     /// Removes and returns a request to reevaluate. Called only if no other work is left for this drain. `None` if
     /// there is none, or if a queue still has to be served.
     pub fn take_displaced(&mut self, writes: Writes) -> Option<WorkItem> {
-        let may_be = writes == Writes::Accepted && self.queues.is_empty();
-        let (position, id, queue) = may_be.then(|| self.displaced.pop_first()).flatten()?;
+        let is_allowed = writes == Writes::Accepted && self.queues.is_empty();
+        let (position, id, queue) = is_allowed.then(|| self.displaced.pop_first()).flatten()?;
         Some(WorkItem::Reevaluate(position, id, queue))
     }
 

@@ -1,8 +1,8 @@
-//! The holds of a reentrant mutex as a number that its owner sets. Clients whose commands are adopted keep this number
-//! as a hash field named after the owner.
+//! Sets the number of holds of a reentrant mutex. Adopted clients use HINCRBY and HSET on a hash field that is named
+//! after the owner and contains this number.
 //!
-//! A count of 0 is still a hold: its owner ends it with another command, and no other owner may acquire the lock in
-//! between.
+//! With 0 holds the owner still has the lock: it releases it with a separate command, and no other owner may acquire
+//! the lock in between.
 
 use super::acquire::AcquireRequest;
 use super::lock_manager::LockError;
@@ -56,7 +56,8 @@ pub enum Counted {
 impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
     /// Changes how many times the owner holds a reentrant mutex. A free key is granted without an expiry.
     ///
-    /// # Errors The key holds something else, or the new number would be invalid: below 0, or 0 on a free key.
+    /// # Errors
+    /// The key holds something else, or the new number would be invalid: below 0, or 0 on a free key.
     pub fn change_holds(
         &mut self,
         key: KeyRef<'_>,
@@ -66,7 +67,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
         let mut open = self.open(key);
         let Some(lock) = open.lock_of_type(LockType::Reentrant)? else {
             drop(open);
-            return self.take_free(key, owner, change);
+            return self.grant_free_with_holds(key, owner, change);
         };
         let Some(before) = lock.exclusive_holds(owner.as_bytes()) else { return Ok(Counted::HeldByAnother) };
         let now = change.applied_to(before).map_err(KeyError::from)?;
@@ -83,7 +84,12 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
         Ok(Counted::Holds { now, before: Some(before) })
     }
 
-    fn take_free(&mut self, key: KeyRef<'_>, owner: OwnerRef<'_>, change: CountChange) -> Result<Counted, LockError> {
+    fn grant_free_with_holds(
+        &mut self,
+        key: KeyRef<'_>,
+        owner: OwnerRef<'_>,
+        change: CountChange,
+    ) -> Result<Counted, LockError> {
         let holds = match change.applied_to(0).map_err(KeyError::from)? {
             0 => return Err(KeyError::Invalid(InvalidClaim::HoldsFewer(0)).into()),
             holds => holds,

@@ -122,7 +122,7 @@ impl Deliveries {
     pub fn undelivered(&mut self, request: RequestId) {
         let Some(sent) = self.all.get(&request) else { return };
         self.undelivered.insert((sent.number, request));
-        self.index();
+        self.ensure_index();
     }
 
     /// The client has disconnected, so all replies in flight to it are undelivered.
@@ -130,9 +130,9 @@ impl Deliveries {
         if self.is_empty() {
             return;
         }
-        let its = self.index().by_client.range((client, RequestId::FIRST)..=(client, RequestId::LAST));
-        let its: Vec<_> = its.map(|(_, request)| *request).collect();
-        its.into_iter().for_each(|request| self.undelivered(request));
+        let requests = self.ensure_index().by_client.range((client, RequestId::FIRST)..=(client, RequestId::LAST));
+        let requests: Vec<_> = requests.map(|(_, request)| *request).collect();
+        requests.into_iter().for_each(|request| self.undelivered(request));
     }
 
     /// The reply could not be sent, so the next drain revokes the grant.
@@ -148,7 +148,7 @@ impl Deliveries {
         delivery.grants.iter().for_each(|(key, _)| self.confirm_hold(key.as_ref(), owner));
     }
 
-    /// Another reply has told the owner that it holds the keys, which confirms the earlier grants.
+    /// Another reply has shown the owner that it holds the keys, which confirms the earlier grants.
     pub fn confirm(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) {
         names.iter().for_each(|name| self.confirm_hold(KeyRef { db, name }, owner));
     }
@@ -157,13 +157,14 @@ impl Deliveries {
         if self.is_empty() {
             return;
         }
-        self.index();
+        self.ensure_index();
         let confirmed: Vec<_> = self.of_hold(key, owner).map(|(_, request)| request).collect();
         confirmed.into_iter().for_each(|request| _ = self.take(request));
     }
 
-    /// Needed by [`Deliveries::of_hold`]. The index always exists while a grant is undelivered.
-    fn index(&mut self) -> &mut Index {
+    /// Builds the index if it does not exist. [`Deliveries::of_hold`] needs it. It always exists while a grant is
+    /// undelivered.
+    fn ensure_index(&mut self) -> &mut Index {
         self.index.get_or_insert_with(|| {
             let mut index = Index::default();
             self.all.iter().for_each(|(_, sent)| index.insert(sent));
@@ -178,36 +179,41 @@ impl Deliveries {
         grants.into_iter().flat_map(|grants| grants.iter().rev().copied())
     }
 
-    /// Whether the owner's whole hold of this key came from undelivered grants.
+    /// Whether the owner's hold of this key consists only of undelivered grants.
     pub fn is_undelivered(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
         !self.undelivered.is_empty() && self.is_whole_hold(key, owner, |grant| self.undelivered.contains(&grant))
     }
 
-    /// How a hold ends with its connection. A grant whose reply was not written yet counts as undelivered, although the
-    /// server may report that later.
+    /// How a hold counts that ends with its connection. If the reply to its grant was not written yet, the hold counts
+    /// as undelivered, although the server has not reported that.
     pub fn end_with_connection(&mut self, key: KeyRef<'_>, owner: &[u8]) -> EndedBy {
         if self.is_empty() {
             return EndedBy::Disconnected;
         }
-        self.index();
+        self.ensure_index();
         match self.is_whole_hold(key, owner, |_| true) {
             true => EndedBy::Undelivered,
             false => EndedBy::Disconnected,
         }
     }
 
-    /// Whether the hold came entirely from grants in this table, and all of them are `such`.
-    fn is_whole_hold(&self, key: KeyRef<'_>, owner: &[u8], such: impl Fn((GrantNumber, RequestId)) -> bool) -> bool {
+    /// Whether the hold consists only of grants in this table, all of which meet the condition.
+    fn is_whole_hold(
+        &self,
+        key: KeyRef<'_>,
+        owner: &[u8],
+        condition: impl Fn((GrantNumber, RequestId)) -> bool,
+    ) -> bool {
         let is_first = |request: &RequestId| {
             let granted = self.all.get(request).into_iter().flat_map(|sent| &sent.grant.grants);
             granted.filter(|(granted, _)| granted.as_ref() == key).any(|(_, grant)| grant.holds_before == 0)
         };
-        let (mut are_all_such, mut has_first) = (true, false);
+        let (mut do_all_meet_it, mut has_first) = (true, false);
         for (number, request) in self.of_hold(key, owner) {
-            are_all_such &= such((number, request));
+            do_all_meet_it &= condition((number, request));
             has_first |= is_first(&request);
         }
-        are_all_such && has_first
+        do_all_meet_it && has_first
     }
 
     /// Whether no grant is in flight or undelivered.
@@ -221,9 +227,9 @@ impl Deliveries {
         !self.undelivered.is_empty()
     }
 
-    /// The latest undelivered grant that no later grant of the same hold follows. The caller revokes it and then
-    /// forgets it; until then the hold is unconfirmed. Each grant is returned once, so a panic in between cannot
-    /// repeat.
+    /// Returns the latest undelivered grant that is also the latest of its holds. The caller revokes it, then calls
+    /// [`Deliveries::forget`]; until then the hold is unconfirmed. Each grant is returned once, so a panic in the
+    /// caller cannot loop.
     pub fn begin_revocation(&mut self) -> Option<GrantInFlight> {
         let is_last = |(number, request): &(GrantNumber, RequestId)| {
             let Some(Sent { grant, .. }) = self.all.get(request) else { return true };
@@ -295,7 +301,7 @@ mod tests {
         assert!(deliveries.has_undelivered());
         assert_eq!(undelivered(&mut deliveries), ["b 2"], "once, and no other");
         assert!(!deliveries.has_undelivered());
-        assert!(!deliveries.is_empty(), "c is on its way");
+        assert!(!deliveries.is_empty(), "the grant of c is in flight");
         deliveries.delivered(RequestId(3));
         assert!(deliveries.is_empty() && deliveries.index.is_none());
     }
@@ -329,11 +335,11 @@ mod tests {
             let mut deliveries = Deliveries::default();
             for (number, keys) in [(1, "kl"), (2, "k")] {
                 if when_asked == number {
-                    _ = deliveries.index();
+                    _ = deliveries.ensure_index();
                 }
                 deliveries.sent(CLIENT, delivery(number, "a", keys));
             }
-            _ = deliveries.index();
+            _ = deliveries.ensure_index();
             let found = |deliveries: &Deliveries, db, name: &[u8], owner: &[u8]| -> Vec<u64> {
                 deliveries.of_hold(KeyRef { db, name }, owner).map(|(_, request)| request.0).collect()
             };
@@ -388,7 +394,7 @@ mod tests {
             deliveries.undelivered_to(ClientId(9));
         }
         deliveries.delivered(RequestId(4));
-        assert_eq!(deliveries.index().by_client.len(), 3);
+        assert_eq!(deliveries.ensure_index().by_client.len(), 3);
         deliveries.undelivered_to(CLIENT);
         // The server may still call the reply's callback, and then report the loss once more.
         deliveries.delivered(RequestId(1));

@@ -53,7 +53,8 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
         is_any
     }
 
-    /// Processes an item, or puts it back if writes are refused. Refused writes are refused for every key.
+    /// Processes an item, or puts it back if writes are refused. Then this drain does nothing else that writes, because
+    /// the server refuses writes for every key.
     fn process(&mut self, work: WorkItem) {
         let clients = &mut self.engine.host.clients;
         let write_check = match work {
@@ -89,7 +90,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
     /// Serves a queue that a rescan has reached.
     fn visit(&mut self, queue: QueueId) -> WriteCheck {
         let queues = &mut self.engine.manager.waits.queues;
-        // Its holders are unknown until its key is open, which may have to wait while writes are refused.
+        // Its holders are unknown until its key is opened. While writes are refused, that may be much later.
         queues.mark_holders_unknown(queue);
         if queues.may_be_a_copy(queue) {
             queues.set_seen(queue, None);

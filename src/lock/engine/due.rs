@@ -1,4 +1,4 @@
-//! Work that is left for a later iteration: single items, and rescans of all wait queues.
+//! Collections of due work: single items, and rescans of all wait queues.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -33,18 +33,18 @@ impl<T: Copy + Ord> DueSet<T> {
     }
 
     /// Whether the item is in the set.
-    pub fn contains(&self, one: T) -> bool {
-        self.all.contains(&one)
+    pub fn contains(&self, item: T) -> bool {
+        self.all.contains(&item)
     }
 
     /// Adds an item.
-    pub fn insert(&mut self, one: T) {
-        self.all.insert(one);
+    pub fn insert(&mut self, item: T) {
+        self.all.insert(item);
     }
 
     /// Removes an item.
-    pub fn remove(&mut self, one: T) {
-        self.all.remove(&one);
+    pub fn remove(&mut self, item: T) {
+        self.all.remove(&item);
     }
 
     /// Removes and returns the next item.
@@ -59,8 +59,8 @@ impl<T: Copy + Ord> DueSet<T> {
 }
 
 impl<T: Copy + Ord> Extend<T> for DueSet<T> {
-    fn extend<I: IntoIterator<Item = T>>(&mut self, few: I) {
-        self.all.extend(few);
+    fn extend<I: IntoIterator<Item = T>>(&mut self, items: I) {
+        self.all.extend(items);
     }
 }
 
@@ -77,16 +77,16 @@ pub(super) struct Rescans {
 struct Rescan {
     /// The queue that was visited last; `None` at the beginning.
     last: Option<QueueId>,
-    /// Where the rescan ends after it has wrapped around; `None` if it ends at the last queue.
-    ends: Option<QueueId>,
+    /// The last queue to visit after wrapping around; `None` if the rescan need not wrap around.
+    end: Option<QueueId>,
     has_wrapped: bool,
 }
 
 impl Rescans {
     /// Starts or extends a rescan: every queue of the database, or of all databases, will be visited from now on.
     pub fn begin(&mut self, db: Option<i32>) {
-        let rescan = self.rescans.entry(db).or_insert(Rescan { last: None, ends: None, has_wrapped: false });
-        (rescan.ends, rescan.has_wrapped) = (rescan.last, false);
+        let rescan = self.rescans.entry(db).or_insert(Rescan { last: None, end: None, has_wrapped: false });
+        (rescan.end, rescan.has_wrapped) = (rescan.last, false);
     }
 
     /// Whether no rescan is running.
@@ -95,19 +95,19 @@ impl Rescans {
         self.rescans.is_empty()
     }
 
-    /// Advances by one queue. `None` if that queue is in another database, or if the rescan has wrapped around or
-    /// ended.
+    /// Advances by one queue and returns it, if it is in the database of the rescan. `None` also if this step only
+    /// wraps around or ends the rescan.
     pub fn step(&mut self, queues: &WaitQueues) -> Option<QueueId> {
         let mut first = self.rescans.first_entry()?;
         let (db, rescan) = (*first.key(), first.get_mut());
         let from = rescan.last.map_or(Bound::Unbounded, Bound::Excluded);
-        let is_within = |id: &QueueId| !rescan.has_wrapped || rescan.ends.is_some_and(|ends| *id <= ends);
+        let is_within = |id: &QueueId| !rescan.has_wrapped || rescan.end.is_some_and(|end| *id <= end);
         match queues.next_from(from).filter(|(id, _)| is_within(id)) {
             Some((id, queue)) => {
                 rescan.last = Some(id);
                 db.is_none_or(|db| db == queue.key.db).then_some(id)
             }
-            None if rescan.ends.is_some() && !rescan.has_wrapped => {
+            None if rescan.end.is_some() && !rescan.has_wrapped => {
                 (rescan.last, rescan.has_wrapped) = (None, true);
                 None
             }

@@ -13,9 +13,9 @@ use crate::value::outcome::Released;
 use crate::value::owner::Owner;
 
 impl<E: Entry, C> OpenKey<'_, E, C> {
-    /// Removes ended holds from the lock. Replicas get the time for all expired leases, a drop for each holder whose
-    /// connection has ended, or the removal of the key if no holder is left. Waiters are served by the drain rather
-    /// than here, because the caller has the key open.
+    /// Removes ended holds from the lock. Replicas get one effect for all expired leases and one for each holder whose
+    /// connection has ended, or DEL if no holder is left. The drain serves the waiters, because the caller still uses
+    /// the open key.
     #[inline]
     pub fn remove_ended_holds(&mut self) {
         match self.entry.content() {
@@ -24,12 +24,14 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
                     self.record_end(owner.as_bytes(), fence, EndedBy::Expired);
                 }
             }
-            Content::Lock(lock) if lock.is_shared() || self.manager.bindings.has_any_ended() => self.end_holds(),
+            Content::Lock(lock) if lock.is_shared() || self.manager.bindings.has_any_ended() => {
+                self.remove_ended_holders()
+            }
             Content::Lock(_) | Content::Foreign => {}
         }
     }
 
-    fn end_holds(&mut self) {
+    fn remove_ended_holders(&mut self) {
         let Some((lock, until)) = self.entry.lock_and_until() else { return };
         if lock.clamp(until) {
             self.entry.update(Effect::Clamp, None);
@@ -42,9 +44,9 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         };
         let mut removed: Vec<_> = lock.remove_expired(now.timestamp()).into_iter().map(ended).collect();
         let leases = removed.len();
-        let disconnected = self.disconnected();
+        let disconnected = self.disconnected_owners();
         let Content::Lock(lock) = self.entry.content() else { return };
-        removed.extend(disconnected.into_iter().filter_map(|(owner, by)| evict(lock, owner, by)));
+        removed.extend(disconnected.into_iter().filter_map(|(owner, by)| remove_holder(lock, owner, by)));
         self.manager.observer.statistics.count_stored(before, lock.held_lock_type());
         if removed.is_empty() {
             return;
@@ -65,17 +67,17 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
     }
 
     /// The owners whose holds of this key were bound to connections that have ended.
-    fn disconnected(&mut self) -> Vec<(Owner, EndedBy)> {
+    fn disconnected_owners(&mut self) -> Vec<(Owner, EndedBy)> {
         let LockManager { bindings, deliveries, .. } = &mut *self.manager;
         if !bindings.has_any_ended() {
             return Vec::new();
         }
         let owners = bindings.owners_of(self.key).into_iter().filter(|(_, client)| bindings.is_ended(*client));
-        let mut ends = |owner: Owner| {
+        let mut with_cause = |owner: Owner| {
             let by = deliveries.end_with_connection(self.key, owner.as_bytes());
             (owner, by)
         };
-        owners.map(|(owner, _)| ends(owner)).collect()
+        owners.map(|(owner, _)| with_cause(owner)).collect()
     }
 
     /// Counts and records that an owner no longer holds the key. `fence` is the fencing token of its grant.
@@ -90,9 +92,9 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
 }
 
 /// Removes an owner from the lock; returns the fencing token of its grant. `None` if it holds nothing.
-fn evict(lock: &mut Lock, owner: Owner, by: EndedBy) -> Option<(Owner, Fence, EndedBy)> {
+fn remove_holder(lock: &mut Lock, owner: Owner, by: EndedBy) -> Option<(Owner, Fence, EndedBy)> {
     let fence = lock.fence_of(owner.as_bytes())?;
-    (lock.evict(owner.as_bytes()) == Released::Gone).then_some((owner, fence, by))
+    (lock.remove_holder(owner.as_bytes()) == Released::Gone).then_some((owner, fence, by))
 }
 
 #[cfg(test)]

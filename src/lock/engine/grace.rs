@@ -8,7 +8,7 @@ use crate::value::time::{Instant, Now};
 pub struct Grace {
     /// Start and end; `None` if the grace period has ended, or none was requested.
     period: Option<(Instant, Instant)>,
-    /// When a timer must notice the end. Keys that only the grace period withheld become due then.
+    /// When a timer must process the end: then the queues are rescanned, because waiters may now be granted their keys.
     watched: Option<Instant>,
     /// Whether `watched` has changed since the last call of [`Grace::take_changed`].
     has_changed: bool,
@@ -31,7 +31,7 @@ impl Grace {
         true
     }
 
-    /// Whether certainly no grace period is running. Does not read the clock.
+    /// Whether no grace period can be running. Does not read the clock, so one that has just ended may still count.
     #[inline]
     pub fn is_none(&self) -> bool {
         self.period.is_none()
@@ -80,7 +80,7 @@ mod tests {
     fn at(ms: u64) -> Now {
         thread_local!(static CLOCK_MS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
         CLOCK_MS.set(ms);
-        Now::by(|| panic!("a grace does not read the wall clock"), || CLOCK_MS.get() * 1_000)
+        Now::by(|| panic!("a grace period does not read the wall clock"), || CLOCK_MS.get() * 1_000)
     }
 
     fn runs_at(grace: &mut Grace, ms: u64) -> bool {
@@ -94,18 +94,18 @@ mod tests {
     }
 
     #[test]
-    fn a_grace_ends_by_itself_and_for_good() {
+    fn a_grace_period_ends_by_itself_and_does_not_resume() {
         let mut grace = begun(50);
         assert_eq!((grace.is_none(), grace.ends()), (false, Some(Instant::from_ms(150))));
         assert!(runs_at(&mut grace, 149));
         assert!(!runs_at(&mut grace, 150));
         assert!(grace.is_none() && grace.ends().is_none());
-        assert!(!runs_at(&mut grace, 120), "it stays over");
-        assert!(begun(0).is_none(), "none was asked for");
+        assert!(!runs_at(&mut grace, 120), "it does not resume");
+        assert!(begun(0).is_none(), "none was requested");
     }
 
     #[test]
-    fn the_end_of_a_grace_is_noticed_once_by_the_timer_even_after_a_request_has_seen_it() {
+    fn the_end_of_a_grace_period_is_processed_once_by_the_timer_even_after_a_request_has_seen_it() {
         for is_asked in [false, true] {
             let mut grace = begun(50);
             assert!(grace.take_changed() && !grace.take_changed());
@@ -121,15 +121,15 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_setting_moves_the_end_of_a_grace_and_begins_none() {
+    fn a_changed_setting_moves_the_end_of_a_grace_period_and_begins_none() {
         for (changed_ms, ends) in [(10, Some(110)), (90, Some(190)), (0, None)] {
             let mut grace = begun(50);
             assert!(grace.change(&at(120), changed_ms), "it was running");
             assert_eq!(grace.ends().map(Instant::ms), ends, "{changed_ms} ms");
         }
-        let mut over = begun(50);
-        assert!(!over.change(&at(150), 500), "it stays over, even if not checked since");
-        assert!(!runs_at(&mut over, 160));
+        let mut ended = begun(50);
+        assert!(!ended.change(&at(150), 500), "it has ended, although nothing has checked that");
+        assert!(!runs_at(&mut ended, 160));
         let mut none = Grace::default();
         assert!(!none.change(&at(120), 50));
         assert!(none.is_none());

@@ -26,8 +26,8 @@ pub(super) enum Attempt {
     Granted,
     /// The request got a reply without a grant.
     Dismissed,
-    /// Neither the request nor any request behind it is served now: it has to wait, its wait has ended and it is about
-    /// to leave, or a grace period is running.
+    /// The request was not granted, and stays in the queue: it has to wait, its removal is pending, or a grace period
+    /// is running. Requests behind it are not served either.
     Stuck,
     /// Writes are refused for one of its keys, so the queue is due.
     Postponed,
@@ -72,7 +72,7 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
         };
         let claim = request.claim;
         self.manager.observer.statistics.adopted_acquires += u64::from(claim == Claim::AdoptedMutex);
-        // Only if the owner became a holder just now: requests that reenter what it already held were listed before.
+        // Only for a new holder: the other requests of an owner that held the key before are already listed.
         if self.manager.waits.remove(id) == Others::Some && verdict == Verdict::Admits {
             self.list_reentering(queue, owner_id);
         }
@@ -127,7 +127,8 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
         let others = queued.queues.iter().filter(|other| **other != queue && waits.queues.get(**other).is_some());
         waits.backlog.queues.extend(others.copied());
         if others_of_owner == Others::Some {
-            // As for one key: only where it held none. A mutex is held as a whole, so no share is needed.
+            // As for one key, only where the owner is a new holder. Only semaphores use the share, and these are
+            // mutexes.
             let list = |queue: &QueueId| waits.queues.list_reentering(*queue, queued.owner_id, Share::default);
             newly_held.iter().for_each(list);
         }
@@ -207,7 +208,8 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         observer.statistics.count_stored(before, after);
         observer.granted(&waits.queues, self.key, request, grant, by.waited, change);
         if let Some(id) = self.queue {
-            // The queue has seen the new value, unless an earlier value has not been taken in yet.
+            // The queue has now seen the new value, unless another command had stored a value that the queue has not
+            // seen: then `apply_unseen_value` must still run.
             if waits.queues.get(id).is_some_and(|queue| fence_before.is_none() || queue.seen == fence_before) {
                 waits.queues.set_seen(id, fence_after);
             }
@@ -220,7 +222,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         Ok(grant)
     }
 
-    /// Stores the grant. Also returns what it has changed.
+    /// Stores the grant. Returns it with what it has changed.
     fn store_grant(&mut self, fence: Fence, request: &LockRequest<'_>) -> Result<(Grant, GrantChange), KeyError> {
         let (owner, now) = (request.owner.as_bytes(), self.now.timestamp());
         let is_held = self.entry.content().lock().is_some_and(|lock| lock.is_held_by(owner));
@@ -249,7 +251,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
     }
 }
 
-/// The fencing token that the owner already has on every key, if this is not a new grant.
+/// The fencing token that the owner already has, the same on every key, if this is not a new grant.
 fn common_fence<K: Keys>(keys: &mut K, db: i32, names: &[&[u8]], request: &LockRequest<'_>) -> Option<Fence> {
     let mut fences = names.iter().map(|name| kept_fence(&mut keys.open(KeyRef { db, name }), request));
     let first = fences.next()??;

@@ -1,8 +1,7 @@
-//! Changes of keys by other than the module's commands: DEL, expiry, eviction, EXPIRE, RENAME, FLUSHDB, SWAPDB and so
-//! on.
+//! Changes of keys from outside the module: DEL, expiry, eviction, EXPIRE, RENAME, FLUSHDB, SWAPDB and so on.
 //!
-//! Nothing may be written where a change is noticed. So events, and inspection rounds for changes without an event,
-//! only mark queues as due, and [`Engine::drain`] reads their keys.
+//! The server allows no write in the callback that reports a change. So an event only marks queues as due, and
+//! [`Engine::drain`] reads their keys. Inspection rounds find changes that have no event, and mark queues as due too.
 
 use super::lock_manager::LockManager;
 use super::observer::EndedBy;
@@ -15,10 +14,10 @@ use crate::value::fence::Fence;
 use crate::value::owner::Owner;
 use crate::value::time::Now;
 
-/// Why the server has removed a lock, as far as the host knows.
+/// Why the server has removed a lock, as the host reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockRemoval {
-    /// The lease had expired, by the length that was granted.
+    /// The lease that was granted had expired. The host does not know of a deadline that EXPIRE has set.
     LeaseExpired,
     /// A command such as DEL or RENAME.
     Command,
@@ -47,10 +46,10 @@ impl LockManager {
         self.waits.queues.lock_may_have_moved();
     }
 
-    /// A held lock was removed from the key. Records that if its lease had expired. `owner` is its holder; of several,
-    /// the one with the latest grant. The host counts these removals.
+    /// A held lock was removed from the key. Records its end if its lease had expired or an adopted client released it.
+    /// `owner` is its holder, or the one with the latest grant if there were several. The host counts these removals.
     pub fn hold_removed(&mut self, now: &Now, key: KeyRef<'_>, owner: &Owner, fence: Fence, why: LockRemoval) {
-        // The lease expiry is known for a key that requests wait for.
+        // If requests wait for the key, the queue knows the deadline; otherwise the reason of the host decides.
         let waits = &self.waits;
         let has_expired = match waits.queues.of_key(key).filter(|queue| queue.waiters() > 0) {
             None => why == LockRemoval::LeaseExpired,
@@ -89,10 +88,10 @@ impl LockManager {
 /// all waited-for keys are opened in rounds, a few at a time. A key that has not changed costs nothing more, even if
 /// thousands of requests wait for it.
 impl<K: Keys, C> Engine<'_, '_, K, C> {
-    /// Continues the inspection round, or starts the next one. Inspects at most `most` keys.
-    pub fn inspect_some(&mut self, most: usize) {
+    /// Continues the inspection round, or starts the next one. Inspects at most `max_keys` keys.
+    pub fn inspect_some(&mut self, max_keys: usize) {
         let waits = &mut self.manager.waits;
-        for _ in 0..most {
+        for _ in 0..max_keys {
             let Some((id, queue)) = waits.queues.next_from(waits.backlog.inspected()) else { break };
             waits.backlog.inspected = Some(id);
             let (key, is_waited_for) = (queue.key.clone(), queue.waiters() > 0);
@@ -376,8 +375,8 @@ mod tests {
             let lock = fixture.server.keyspace.primary.remove(&key()).unwrap();
             fixture.server.keyspace.primary.insert(Key::new(0, b"free"), lock);
             event(&mut fixture);
-            let asked = fixture.try_acquire("a", &[b"held by b"], MUTEX);
-            assert!(matches!(asked, Err(LockError::Deadlock(_))), "{row}: {asked:?}");
+            let refused = fixture.try_acquire("a", &[b"held by b"], MUTEX);
+            assert!(matches!(refused, Err(LockError::Deadlock(_))), "{row}: {refused:?}");
         }
     }
 
@@ -392,13 +391,13 @@ mod tests {
         fixture.acquire("b", MUTEX, None, Lease::Persist);
         fixture.manager.end_session(ClientId(7));
         fixture.release("z", ReleaseAmount::Mutex).unwrap();
-        assert!(!fixture.server.keyspace.primary.contains_key(&key()), "it is free, and not yet handed over");
+        assert!(!fixture.server.keyspace.primary.contains_key(&key()), "it is free, and not handed off yet");
         let other = Key::new(0, b"other");
         let lock = fixture.server.keyspace.primary.remove(&other).unwrap();
         fixture.server.keyspace.primary.insert(key(), lock);
         fixture.manager.key_removed(other.as_ref(), Fence::new(u64::MAX >> 11).unwrap());
-        let asked = fixture.try_acquire("c", &[b"held by b"], MUTEX);
-        assert!(matches!(asked, Err(LockError::Deadlock(_))), "b waits for c: {asked:?}");
+        let refused = fixture.try_acquire("c", &[b"held by b"], MUTEX);
+        assert!(matches!(refused, Err(LockError::Deadlock(_))), "b waits for c: {refused:?}");
     }
 
     #[test]

@@ -86,8 +86,8 @@ impl LockManager {
     pub fn slots_moved(&mut self, has_left: impl Fn(KeyRef<'_>) -> bool) {
         let queues = self.queues().iter().filter(|(_, queue)| has_left(queue.key.as_ref()));
         let queues: BTreeSet<_> = queues.map(|(id, _)| id).collect();
-        let is_there = |request: &QueuedRequest| request.queues.iter().any(|queue| queues.contains(queue));
-        let requests = self.waits.queues.requests().filter(|(_, request)| is_there(request));
+        let is_affected = |request: &QueuedRequest| request.queues.iter().any(|queue| queues.contains(queue));
+        let requests = self.waits.queues.requests().filter(|(_, request)| is_affected(request));
         self.waits
             .backlog
             .pending_removals
@@ -98,15 +98,16 @@ impl LockManager {
 impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
     /// Removes the queued requests of this owner from the key's wait queue.
     ///
-    /// # Errors [`KeyError::WrongType`] if the key holds a value of another type.
+    /// # Errors
+    /// [`KeyError::WrongType`] if the key holds a value of another type.
     pub fn cancel(&mut self, key: KeyRef<'_>, owner: &[u8]) -> Result<Cancelled, KeyError> {
         if let Content::Foreign = self.host.keys.open(key).content() {
             return Err(KeyError::WrongType);
         }
         let queues = self.manager.queues();
         let Some(queue) = queues.id_of(key) else { return Ok(Cancelled::Nothing) };
-        let is_here = |id: &RequestId| queues.request(*id).is_some_and(|queued| queued.is_in(queue));
-        let ids: Vec<_> = queues.of_owner(queues.owner_id(key.db, owner)).requests().filter(is_here).collect();
+        let is_in_queue = |id: &RequestId| queues.request(*id).is_some_and(|queued| queued.is_in(queue));
+        let ids: Vec<_> = queues.of_owner(queues.owner_id(key.db, owner)).requests().filter(is_in_queue).collect();
         let cancelled = if ids.is_empty() { Cancelled::Nothing } else { Cancelled::Some };
         dismiss_all(self.manager, &mut self.host.clients, self.host.now, ids, WaitOutcome::Cancelled);
         Ok(cancelled)
@@ -507,7 +508,7 @@ mod tests {
         fixture.manager.demote();
         assert!(
             fixture.manager.waits.backlog.rescans.is_empty() && fixture.manager.waits.backlog.queues.is_empty(),
-            "no key is handed over any more"
+            "no key is handed off any more"
         );
         fixture.drain();
         assert!(matches!(fixture.server.inbox.replies[..], [_, (_, WaitOutcome::Demoted)]));

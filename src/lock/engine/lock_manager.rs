@@ -21,9 +21,9 @@ use crate::value::time::Now;
 /// have ended (`open`). The lock decides whether it admits the request, which is granted if no earlier request waits
 /// for the key. Otherwise deadlock detection runs: the request is refused if it would deadlock, and else queued at one
 /// position for all of its keys. When a hold ends, the head of the queue is served while the key is still open, so the
-/// lock is never free in between. Work that cannot be done where its cause is noticed, because the server allows no
-/// write there or the time slice is spent, goes into the backlog. The drain then opens the keys and decides by what it
-/// finds. Every unexpected change is handled this way.
+/// lock is never free in between. Work goes into the backlog if the server allows no write where its cause is noticed,
+/// or if the time slice is spent. The drain then opens the keys and decides from their current values. All changes from
+/// outside the module are handled this way.
 ///
 /// State is owned by tables that know nothing of keys and clients: `Waits` (queues, positions, timers, backlog),
 /// [`Bindings`] (sessions), `Deliveries`, [`Observer`]. A decision that needs several of them, the keys and the clients

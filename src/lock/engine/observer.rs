@@ -136,7 +136,7 @@ impl Observer {
         };
         let held_ms = fence.us_before(ended_us) / 1000;
         let is_asked_for = settings.changes || settings.holds_ms.is_some_and(|ms| held_ms >= ms);
-        if is_asked_for || is_unsolicited && self.occurrences.takes_unsolicited() {
+        if is_asked_for || is_unsolicited && self.occurrences.admit_unsolicited() {
             let (waiters, session) = (waits.waiters_of(key), bindings.client_of(key, owner));
             let (key, owner) = (key.to_key(), holder(owner));
             self.occurrences.record(Occurrence::Ended { key, owner, fence, by, held_ms, waiters, session });
@@ -152,11 +152,11 @@ fn holder(owner: &[u8]) -> Owner {
 /// counted once for each key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// The counters of the fast path. They are added to the others when the counters are read, so that an uncontended
-    /// request costs one addition.
+    /// The counters of the fast path. Reading the statistics adds them to the others, so that an uncontended request
+    /// costs one addition.
     pub(super) uncontended: ByLockType<Uncontended>,
-    /// By how many the number of keys with a lock has grown since the start, through the slow path. The host counts
-    /// keys that others remove.
+    /// The change in the number of keys with a lock since the start, caused by the slow path. The host counts the keys
+    /// that the server removes.
     pub(super) stored: ByLockType<i64>,
     pub(super) granted_at_once: u64,
     /// Waits that ended with a grant.
@@ -208,7 +208,7 @@ pub(super) struct Uncontended {
     /// Keys that became free.
     pub freed: u64,
     /// Releases of some holds, but not all.
-    pub fewer: u64,
+    pub reduced: u64,
 }
 
 impl Statistics {
@@ -219,11 +219,11 @@ impl Statistics {
 
     /// Releases of all holds or of some, and holds that ended with their connections.
     pub fn releases(&self) -> u64 {
-        self.released + self.uncontended.0.iter().map(|counted| counted.freed + counted.fewer).sum::<u64>()
+        self.released + self.uncontended.0.iter().map(|counted| counted.freed + counted.reduced).sum::<u64>()
     }
 
-    /// By how many the number of keys with a lock has grown since the start, through the lock manager. Negative if
-    /// others have stored locks that it removed.
+    /// The change in the number of keys with a lock since the start, caused by the lock manager. Negative if it removed
+    /// locks that it has not stored, for example restored ones.
     pub fn stored(&self) -> ByLockType<i64> {
         let by_uncontended =
             |lock_type| self.uncontended.of(lock_type).granted as i64 - self.uncontended.of(lock_type).freed as i64;
@@ -292,8 +292,8 @@ impl Observe {
 /// Something that has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Occurrence {
-    /// An owner was granted a key: newly, more of it, or the same with another deadline. A multi-key request produces
-    /// one record for each key.
+    /// An owner was granted a key: as a new holder, with more holds, or with another deadline. A multi-key request
+    /// produces one record for each key.
     Granted {
         /// The key.
         key: Key,
@@ -402,7 +402,8 @@ pub enum EndedBy {
     Released,
     /// The connection that it was bound to ended.
     Disconnected,
-    /// Its lease in a shared lock expired with this millisecond. The lock manager removed the hold then or later.
+    /// Its lease in a shared lock expired at the end of this millisecond. The lock manager removed the hold then or
+    /// later.
     LeaseExpired(Timestamp),
     /// Its lease expired, and the server removed the key.
     Expired,
@@ -412,11 +413,11 @@ pub enum EndedBy {
     Undelivered,
 }
 
-/// The maximum number of records, and of wait times, between two takes.
+/// The maximum number of records, and of wait times, that are kept until the shell takes them.
 const MAX_RECORDS: usize = 10_000;
 
-/// The maximum number of records of unsolicited ends between two takes, for example when thousands of leases expire at
-/// once. `statistics` counts all of them.
+/// The maximum number of unsolicited ends that are kept until the shell takes them, for example when thousands of
+/// leases expire at once. `statistics` counts all of them.
 const MAX_UNSOLICITED: usize = 1_000;
 
 /// The records that were not taken yet.
@@ -433,8 +434,8 @@ impl Occurrences {
         }
     }
 
-    /// Whether one more unsolicited end is to be recorded.
-    pub(super) fn takes_unsolicited(&mut self) -> bool {
+    /// Counts an unsolicited end. Returns whether it is to be recorded.
+    pub(super) fn admit_unsolicited(&mut self) -> bool {
         let is_taken = self.unsolicited < MAX_UNSOLICITED;
         self.unsolicited += 1;
         is_taken
@@ -494,7 +495,7 @@ mod tests {
         let found = (statistics.releases(), statistics.leases_expired, statistics.broken);
         assert_eq!(found, (3, 3, 2));
 
-        *statistics.uncontended.of_mut(LockType::Mutex) = Uncontended { granted: 7, freed: 4, fewer: 2 };
+        *statistics.uncontended.of_mut(LockType::Mutex) = Uncontended { granted: 7, freed: 4, reduced: 2 };
         assert_eq!((statistics.releases(), statistics.grants_immediate()), (9, 7));
     }
 
@@ -512,7 +513,7 @@ mod tests {
     fn unsolicited_ends_are_recorded_up_to_a_limit_in_each_iteration() {
         let mut occurrences = Occurrences::default();
         for _ in 0..2 {
-            let taken = (0..MAX_UNSOLICITED + 3).filter(|_| occurrences.takes_unsolicited()).count();
+            let taken = (0..MAX_UNSOLICITED + 3).filter(|_| occurrences.admit_unsolicited()).count();
             assert_eq!(taken, MAX_UNSOLICITED);
             occurrences.take();
         }
@@ -521,7 +522,7 @@ mod tests {
     #[test]
     fn keys_that_hold_a_lock_are_counted_by_lock_type_whatever_stored_it() {
         let mut statistics = Statistics::default();
-        *statistics.uncontended.of_mut(LockType::Mutex) = Uncontended { granted: 7, freed: 4, fewer: 2 };
+        *statistics.uncontended.of_mut(LockType::Mutex) = Uncontended { granted: 7, freed: 4, reduced: 2 };
         for (before, after) in [
             (None, Some(LockType::Mutex)),
             (None, Some(LockType::Mutex)),

@@ -10,8 +10,8 @@ use crate::value::lock::Lock;
 use crate::value::outcome::KeyError;
 use crate::value::time::Now;
 
-/// An open key, with everything else that a decision needs. No other key can be opened before it is closed. Its other
-/// methods are in files named after what happens.
+/// An open key, with everything else that a decision needs. It borrows the lock manager, so no other key can be open at
+/// the same time. Its other methods are in the file of the operation (`grant.rs`, `release.rs`, …).
 pub(super) struct OpenKey<'o, E, C> {
     pub manager: &'o mut LockManager,
     pub clients: &'o mut C,
@@ -25,7 +25,8 @@ pub(super) struct OpenKey<'o, E, C> {
 impl<E: Entry, C> OpenKey<'_, E, C> {
     /// The lock under the key; `None` if the key is free.
     ///
-    /// # Errors The key holds a value of another type, or a lock of another lock type. While requests wait for it, a
+    /// # Errors
+    /// The key holds a value of another type, or a lock of another lock type. While requests wait for it, a
     /// free key keeps the lock type of its queue.
     pub fn lock_of_type(&mut self, lock_type: LockType) -> Result<Option<&mut Lock>, KeyError> {
         match self.entry.content() {
@@ -38,21 +39,21 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         }
     }
 
-    /// Whether a reader asks to write.
+    /// Whether the request is an upgrade: its owner reads, and asks to write.
     pub fn is_upgrade(&mut self, request: &LockRequest<'_>) -> bool {
         let lock = self.entry.content().lock();
         lock.is_some_and(|lock| lock.is_upgrade(request.owner.as_bytes(), &request.claim))
     }
 
-    /// Records the lock under the key for the waiters. The request `leaving` is about to leave the queue and does not
-    /// count.
+    /// Records the lock under the key, if requests wait for it. `leaving` is about to be removed from the queue and
+    /// does not count as a waiter.
     pub fn record_lock(&mut self, leaving: Option<RequestId>) {
         let Some(queue) = self.queue else { return };
         let waits = &mut self.manager.waits;
         let leaves = usize::from(leaving.is_some_and(|id| waits.queues.is_present(id)));
         if waits.queues.get(queue).is_some_and(|queue| queue.waiters() > leaves) {
-            let under = self.entry.lock_and_until();
-            waits.record_lock(queue, under.map(|(lock, until)| (&*lock, until)));
+            let stored = self.entry.lock_and_until();
+            waits.record_lock(queue, stored.map(|(lock, until)| (&*lock, until)));
         }
     }
 
@@ -79,12 +80,12 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         self.end_upgrades();
         let queues = &mut self.manager.waits.queues;
         let Some(name) = queues.of_owner(Some(owner)).name().cloned() else { return };
-        let under = self.entry.lock_and_until();
-        let hold = under.and_then(|(lock, until)| Some(lock.hold(name.as_bytes(), until)?.share()));
+        let stored = self.entry.lock_and_until();
+        let hold = stored.and_then(|(lock, until)| Some(lock.hold(name.as_bytes(), until)?.share()));
         queues.list_reentering(queue, owner, || hold.unwrap_or_default());
     }
 
-    /// Stores a change, with the key's new deadline: that of the last of several holders.
+    /// Stores a change, and sets the deadline of the key to that of the holder that expires last.
     pub fn update(&mut self, effect: Effect<'_>) {
         update(&mut self.entry, effect);
     }
@@ -100,8 +101,8 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         }
     }
 
-    /// Removes the lock. Its queue then has seen no lock, so a lock that is stored before the queue is served counts as
-    /// another one, whose holders are not recorded.
+    /// Removes the lock. The queue records that it has seen no lock, so that a lock which another command stores before
+    /// the queue is served is recognized as a new one.
     pub fn remove(&mut self) {
         self.entry.remove();
         if let Some(queue) = self.queue {
@@ -110,7 +111,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
     }
 }
 
-/// Stores a change, with the key's new deadline: that of the last of several holders.
+/// Stores a change, and sets the deadline of the key to that of the holder that expires last.
 pub(super) fn update<E: Entry>(entry: &mut E, effect: Effect<'_>) {
     let Content::Lock(lock) = entry.content() else { return };
     let last = lock.last_deadline();

@@ -23,7 +23,7 @@ pub(super) enum Phase {
     Waiting,
     /// Its client has left, and its position is reserved.
     Detached,
-    /// Its removal is pending: a later time slice ends it like this.
+    /// Its removal is pending: a later time slice removes it in this way.
     Removing(PendingRemoval),
     /// The release of the hold with this fencing token has completed it (COALESCE), but it has no reply yet.
     Done(Fence),
@@ -54,8 +54,8 @@ pub enum Leave {
 pub(super) struct PendingRemovals(BTreeMap<RequestId, PendingRemoval>);
 
 impl PendingRemovals {
-    /// Records how the requests will be removed. An outcome replaces `Disconnected`: then the position is not reserved,
-    /// although no client gets the reply.
+    /// Records how the requests will be removed. An outcome replaces `Disconnected`, so that the position of a
+    /// cancelled request is not reserved, although no client gets the reply. The first outcome is kept.
     pub fn extend(&mut self, ids: impl IntoIterator<Item = RequestId>, removal: PendingRemoval) {
         for id in ids {
             let known = self.0.entry(id).or_insert(removal);

@@ -56,7 +56,7 @@ pub struct ExclusiveHolder {
 }
 
 impl ExclusiveHolder {
-    /// Whether an adopted command with this token may not end this hold.
+    /// Whether adopted commands with this token are prevented from ending this hold.
     pub fn is_protected_from(&self, token: &[u8]) -> bool {
         self.origin == Origin::Native && self.owner.as_bytes() != token
     }
@@ -65,7 +65,8 @@ impl ExclusiveHolder {
 impl<K: Keys, C> Engine<'_, '_, K, C> {
     /// The holder of a mutex or reentrant mutex; `None` if the key is free.
     ///
-    /// # Errors The key holds something else, or requests for another lock type wait for it.
+    /// # Errors
+    /// The key holds something else, or requests for another lock type wait for it.
     pub fn exclusive_holder(
         &mut self,
         key: KeyRef<'_>,
@@ -101,7 +102,8 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
     /// Makes each owner the holder of its mutex, or changes nothing. A holder renews its lease, which may become
     /// shorter.
     ///
-    /// # Errors A key holds something else.
+    /// # Errors
+    /// A key holds something else.
     pub fn preempt_mutexes(&mut self, db: i32, preemptions: &[Preemption<'_>]) -> Result<Preempted, LockError> {
         let (mut free, mut held, mut protected, mut may_be_granted) = (Vec::new(), Vec::new(), None, true);
         // One budget for all keys, because each search for a position takes up to some milliseconds.
@@ -127,8 +129,8 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
             return Ok(Preempted::NotNow);
         }
         let mut grants = Vec::new();
-        // Free keys first: once an owner has lost a key, its requests no longer go before a multi-key request that
-        // wants this key.
+        // Free keys first, because the checks above assume all holds that the preemption of the held keys ends: an
+        // owner that has lost a key no longer goes before a multi-key request for that key.
         for preemption in free {
             grants.push(self.grant_free(&preemption.of_free(db))?.fence);
         }
@@ -151,8 +153,8 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
         Ok(verdict == Verdict::Admits)
     }
 
-    /// Grants a free key, which may be granted now, to an adopted command. Nothing is checked again, so of multiple
-    /// keys either all are granted or none.
+    /// Grants a free key to an adopted command, after [`Engine::may_be_granted_now`]. Checks nothing again, so that
+    /// either all keys of a command are granted or none.
     pub(super) fn grant_free(&mut self, request: &AcquireRequest<'_>) -> Result<Grant, LockError> {
         let owner_id = self.manager.queues().owner_id(request.db, request.request.owner.as_bytes());
         let retried = self.find_retried(request, owner_id);
@@ -177,7 +179,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
             open.manager.deliveries.confirm(db, &[name], owner.as_bytes());
             return Ok(None);
         }
-        let lease = lease.unwrap_or_else(|| left_of(until, open.now));
+        let lease = lease.unwrap_or_else(|| remaining_lease(until, open.now));
         open.replace_holder(&LockRequest { owner, claim: Claim::AdoptedMutex, lease })
     }
 }
@@ -192,11 +194,11 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             return Ok(None);
         };
         self.manager.observer.statistics.count_stored(lock.held_lock_type(), None);
-        lock.evict(former.as_bytes());
+        lock.remove_holder(former.as_bytes());
         self.count_and_record_end(former.as_bytes(), fence, EndedBy::Broken);
         let (key, queue) = (self.key, self.queue);
         if let Some(queue) = queue {
-            self.manager.waits.lost(queue, key.db, former.as_bytes());
+            self.manager.waits.lost_key(queue, key.db, former.as_bytes());
         }
         self.manager.bindings.unbind(key, former.as_bytes());
         self.grant_with(next, request, GrantedBy { session: None, waited: None })?;
@@ -220,8 +222,8 @@ impl<'a> Preemption<'a> {
     }
 }
 
-/// The lease that expires when the key would have expired.
-fn left_of(until: Deadline, now: &Now) -> Lease {
+/// The remaining lease of a key with this deadline.
+fn remaining_lease(until: Deadline, now: &Now) -> Lease {
     match until {
         Deadline::Never => Lease::Persist,
         // The last millisecond still belongs to the lease.

@@ -1,5 +1,5 @@
-//! How a hold ends: one path for release, LOCK.BREAK, revoked grant and ended connection. Holds that had already ended
-//! when a command opens the key are removed by `expiry`, and the drain serves the waiters.
+//! How a hold ends: one path for release, LOCK.BREAK, a revoked grant and an ended connection. If a command opens a key
+//! with holds that have already ended, `expiry` removes them, and the drain serves the waiters.
 //!
 //! | how it ends                             | what remains                 | what replicas get                    |
 //! | --------------------------------------- | ---------------------------- | ------------------------------------ |
@@ -36,8 +36,8 @@ pub(super) enum End<'a> {
     Broken(HoldsOf<'a>),
 }
 
-/// Whether the owner has done the work that it took the lock for. If so, its release of a mutex completes the COALESCE
-/// requests.
+/// Whether the owner has done the work for which it acquired the lock. If so, its release of a mutex completes the
+/// COALESCE requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkOutcome {
     /// The work is done.
@@ -77,9 +77,9 @@ impl<'a> End<'a> {
     fn apply(&self, lock: &mut Lock) -> Result<Released, InvalidClaim> {
         match self {
             End::Released { owner, amount, .. } => lock.release(owner, amount),
-            End::Disconnected { owner, .. } => Ok(lock.evict(owner)),
+            End::Disconnected { owner, .. } => Ok(lock.remove_holder(owner)),
             End::Undelivered { owner, claim, grant } => lock.revoke(owner, claim, grant),
-            End::Broken(HoldsOf::Owner(owner)) => Ok(lock.evict(owner)),
+            End::Broken(HoldsOf::Owner(owner)) => Ok(lock.remove_holder(owner)),
             End::Broken(HoldsOf::AllOwners) => Ok(lock.evict_all()),
         }
     }
@@ -128,14 +128,14 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
     /// The path of each [`End`]: removes the hold, replicates that, and hands the key off to its waiters. Opening the
     /// key removes holds that had already ended. A mutex without waiters is released on the fast path instead.
     pub(super) fn end_hold(&mut self, key: KeyRef<'_>, end: End<'_>) -> Result<Released, KeyError> {
-        // Before the key is open, because for the write check the server may run a command.
+        // Before the key is opened, because the write check may run a command of the server.
         let queue = self.manager.queues().id_of(key);
         let waited_for = self.write_check_of_waited_for(key, queue);
         let is_handed_off = matches!(waited_for, Some((_, WriteCheck::Allowed)));
         let mut open = self.open_of_queue(key, queue);
         open.remove_ended_holds();
         let is_shared = matches!(open.entry.content(), Content::Lock(lock) if lock.is_shared());
-        let (released, removed) = open.take_out(&end)?;
+        let (released, removed) = open.remove_hold(&end)?;
         match (released, end.holds_of()) {
             (Released::NotHeld | Released::Same(_), _) => return Ok(released),
             (Released::Fewer(_), HoldsOf::Owner(owner)) => {
@@ -145,8 +145,8 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
             (Released::Fewer(_), HoldsOf::AllOwners) => {}
             (Released::Gone, holds_of) => {
                 open.record_removed(&end, removed, waited_for.map(|(queue, _)| queue));
-                // In a mutex the next hold replaces this one, in one effect. The end of the last holder is the end of
-                // the key.
+                // Not sent for a mutex, because the effect of the next hold replaces this one, nor for the last holder,
+                // because the key is deleted.
                 match holds_of {
                     HoldsOf::Owner(owner) if is_shared && (is_handed_off || !open.is_vacant()) => {
                         open.update(Effect::Drop(owner));
@@ -183,9 +183,8 @@ impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
 }
 
 impl<E: Entry, C> OpenKey<'_, E, C> {
-    /// Removes the hold from the lock. Also returns the owners whose holds it ends, with the fencing tokens of their
-    /// grants.
-    fn take_out(&mut self, end: &End<'_>) -> Result<(Released, RemovedHolds), KeyError> {
+    /// Removes the hold from the lock. Also returns the fencing tokens of the removed holds.
+    fn remove_hold(&mut self, end: &End<'_>) -> Result<(Released, RemovedHolds), KeyError> {
         match self.entry.content() {
             Content::Lock(lock) => {
                 let removed = match end.holds_of() {
@@ -213,7 +212,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             (HoldsOf::Owner(owner), RemovedHolds::One(Some(fence))) => {
                 self.count_and_record_end(owner, fence, end.by());
                 if let Some(queue) = queue {
-                    self.manager.waits.lost(queue, self.key.db, owner);
+                    self.manager.waits.lost_key(queue, self.key.db, owner);
                 }
                 if let End::Released { amount: ReleaseAmount::Mutex, work: WorkOutcome::Done, .. } = end {
                     // Before the queue is served, because a request that the release completes must not be granted the

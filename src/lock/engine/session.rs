@@ -40,7 +40,8 @@ pub enum Renewed {
 impl<K: Keys, C> Engine<'_, '_, K, C> {
     /// Renews the owner's lease on all of the keys, or on none.
     ///
-    /// # Errors A key holds something else. Nothing was changed.
+    /// # Errors
+    /// A key holds something else. Nothing was changed.
     pub fn renew(&mut self, request: &RenewRequest<'_>) -> Result<Renewed, KeyError> {
         let RenewRequest { db, names, owner, lock_type, lease } = *request;
         let mut holds_all = true;
@@ -74,7 +75,7 @@ impl<K: Keys, C> Engine<'_, '_, K, C> {
         let (key, now) = (binding.key.as_ref(), self.host.now.instant());
         match self.host.keys.write_check(key) {
             WriteCheck::Allowed => {}
-            // Writes are refused for every key, so thousands of bindings need not try one after another.
+            // The server refuses writes for every key, so do not try thousands of bindings one after another.
             WriteCheck::Refused => {
                 bindings.renew_at(id, Some(now));
                 return bindings.postpone_renewals(now.plus_ms(WRITE_RETRY_MS));
@@ -109,7 +110,7 @@ impl LockManager {
         self.bindings.end(client);
     }
 
-    /// Binds the hold that was just granted to this connection only.
+    /// Binds the hold that was just granted to this connection, and to no other.
     pub(super) fn bind(
         &mut self,
         now: &Now,
@@ -118,19 +119,19 @@ impl LockManager {
         request: &LockRequest<'_>,
         fence: Fence,
     ) {
-        self.bindings.bind(client, key, request.owner, fence, third_of(now, request.lease));
+        self.bindings.bind(client, key, request.owner, fence, after_a_third(now, request.lease));
     }
 
     /// Schedules the renewal of a bound hold after a third of its lease.
     pub(super) fn renew_after_a_third(&mut self, now: &Now, key: KeyRef<'_>, owner: &[u8], lease: Lease) {
         if let Some(id) = self.bindings.binding_of(key, owner) {
-            self.bindings.renew_at(id, third_of(now, lease));
+            self.bindings.renew_at(id, after_a_third(now, lease));
         }
     }
 }
 
 /// When a third of a lease that starts now has elapsed.
-fn third_of(now: &Now, lease: Lease) -> Option<Instant> {
+fn after_a_third(now: &Now, lease: Lease) -> Option<Instant> {
     lease.third_ms().map(|third_ms| now.instant().plus_ms(third_ms))
 }
 

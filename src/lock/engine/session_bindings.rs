@@ -27,7 +27,8 @@ pub struct Binding {
     pub key: Key,
     /// The holder.
     pub owner: Owner,
-    /// The fencing token of the grant that was bound. The removal of an older lock does not affect the binding.
+    /// The fencing token of the grant that was bound. A late event about the removal of an older lock must not remove
+    /// the binding.
     pub fence: Fence,
     /// When the lease must be renewed; `None` if it never expires.
     pub renewal: Option<Instant>,
@@ -40,7 +41,7 @@ pub struct Bindings {
     by_hold: BTreeMap<HoldKey, BindingId>,
     /// When a third of each bound lease has elapsed.
     renewals: BTreeSet<(Instant, BindingId)>,
-    /// Whether a renewal earlier than all others was set since the last call of [`Bindings::take_needs_rearm`].
+    /// Since the last call of [`Bindings::take_needs_rearm`], a renewal was set that is due before all others.
     needs_rearm: bool,
     /// No lease is renewed before this time, because the server refused writes.
     postponed_until: Option<Instant>,
@@ -102,7 +103,7 @@ impl Bindings {
 
 /// Changes.
 impl Bindings {
-    /// Binds the hold to this connection only.
+    /// Binds the hold to this connection, and to no other.
     pub fn bind(
         &mut self,
         client: ClientId,
@@ -225,7 +226,7 @@ impl Bindings {
         Some(id)
     }
 
-    /// Whether a renewal is due earlier than at the last call.
+    /// Whether the host must rearm its timer: since the last call, a renewal was set that is due before all others.
     #[inline]
     pub fn take_needs_rearm(&mut self) -> bool {
         std::mem::take(&mut self.needs_rearm)

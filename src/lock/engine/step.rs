@@ -6,8 +6,8 @@ use crate::host::{Host, Keys};
 use crate::key::KeyRef;
 use crate::queue::request::QueueId;
 
-/// The lock manager together with its host: keys to open, clients to reply to, the time. Its methods are in files named
-/// after what happens.
+/// The lock manager together with its host: keys to open, clients to reply to, the time. Its methods are in the file of
+/// the operation (`acquire.rs`, `release.rs`, …).
 #[derive(Debug)]
 pub struct Engine<'t, 'h, K, C> {
     pub(super) manager: &'t mut LockManager,
@@ -31,7 +31,7 @@ impl<K: Keys, C> Engine<'_, '_, K, C> {
         open
     }
 
-    /// Opens a key that was already opened in this step.
+    /// Opens a key from which ended holds were already removed in this command or drain step.
     #[inline]
     pub(super) fn reopen<'o>(&'o mut self, key: KeyRef<'o>) -> OpenKey<'o, K::Entry<'o>, C> {
         let queue = self.manager.waits.queues.id_of(key);

@@ -63,14 +63,15 @@ impl LockManager {
         self.grace.ends()
     }
 
-    /// Whether [`Engine::tick`] has something to do earlier than at the last call.
+    /// Whether the host must rearm its timer, because a deadline was set that is earlier than all others at the last
+    /// call.
     #[inline]
     pub fn take_needs_rearm(&mut self) -> bool {
         // No short-circuit, because every flag must be cleared.
         self.waits.queues.take_needs_rearm() | self.bindings.take_needs_rearm() | self.grace.take_changed()
     }
 
-    /// When [`Engine::tick`] has something to do.
+    /// When [`Engine::tick`] must be called next.
     pub fn next_timer(&self) -> NextTimer {
         let WaitQueues { wait_timers, lease_timers, .. } = self.queues();
         let instants = wait_timers.next().into_iter().chain(self.bindings.next_renewal()).chain(self.grace.watched());
@@ -85,8 +86,8 @@ impl LockManager {
 }
 
 impl<K: Keys, C: Clients> Engine<'_, '_, K, C> {
-    /// Processes the timers that are due until the time slice is spent. Sessions are renewed before lease expiries are
-    /// inspected.
+    /// Processes the timers that are due until the time slice is spent. Renews sessions before it processes lease
+    /// expiries.
     pub fn tick(&mut self) {
         let now = self.host.now;
         if self.manager.grace.take_end(now) {

@@ -56,7 +56,7 @@ impl Verdict {
     }
 
     /// Replaces `Admits` with this verdict if the condition holds.
-    fn instead(self, verdict: Verdict, condition: impl FnOnce() -> bool) -> Verdict {
+    fn replace_admits(self, verdict: Verdict, condition: impl FnOnce() -> bool) -> Verdict {
         if self == Verdict::Admits && condition() {
             verdict
         } else {
@@ -73,7 +73,8 @@ impl Verdict {
 impl<E: Entry, C> OpenKey<'_, E, C> {
     /// Whether the lock under the key admits the claim, regardless of its wait queue.
     ///
-    /// # Errors The lock can never admit it.
+    /// # Errors
+    /// The lock can never admit it.
     pub fn admission(&mut self, request: &LockRequest<'_>) -> Result<Admission, KeyError> {
         match self.entry.content() {
             Content::Foreign => Err(KeyError::WrongType),
@@ -87,16 +88,16 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
 
     /// What a waiter for this key alone gets.
     ///
-    /// # Errors It can never be granted.
+    /// # Errors
+    /// It can never be granted.
     pub fn verdict(&mut self, request: &LockRequest<'_>, precedence: Precedence) -> Result<Verdict, KeyError> {
         let admission = self.admission(request)?;
-        // The owner has acquired permits in the meantime. If it stayed at the head, the request would block those
-        // behind it.
+        // The owner has acquired permits since the request was queued. At the head, the request would block all others.
         if admission == Admission::Wait && precedence == Precedence::First && self.never_fits(request) {
             return Err(OVER_LIMIT_ERROR);
         }
-        let verdict = Verdict::of(admission).instead(Verdict::Waits, || precedence == Precedence::Behind);
-        Ok(verdict.instead(Verdict::Withheld, || self.is_withheld(request.owner.as_bytes())))
+        let verdict = Verdict::of(admission).replace_admits(Verdict::Waits, || precedence == Precedence::Behind);
+        Ok(verdict.replace_admits(Verdict::Withheld, || self.is_withheld(request.owner.as_bytes())))
     }
 
     /// Whether a grace period is running and the owner does not hold the key.
@@ -133,7 +134,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
 }
 
 impl<K: Keys, C> Engine<'_, '_, K, C> {
-    /// The combined admission of all locks: `Wait` if one says so, otherwise `Admit` if one says so.
+    /// The combined admission of all locks: `Wait` if any lock returns it, otherwise `Admit` if any lock returns it.
     pub(super) fn admission_to_all(
         &mut self,
         db: i32,
@@ -153,15 +154,16 @@ impl<K: Keys, C> Engine<'_, '_, K, C> {
 
     /// What a new request gets, given the admission by its locks.
     ///
-    /// # Errors In a grace period, a request that does not wait gets an error.
+    /// # Errors
+    /// In a grace period, a request that does not wait gets an error.
     pub(super) fn verdict_of_new(
         &mut self,
         new: &NewRequest<'_>,
         admission: Admission,
         waits: bool,
     ) -> Result<Verdict, LockError> {
-        let verdict = Verdict::of(admission).instead(Verdict::Waits, || !self.is_first(new));
-        match verdict.instead(Verdict::Withheld, || self.withholds(new.db, new.names, new.owner())) {
+        let verdict = Verdict::of(admission).replace_admits(Verdict::Waits, || !self.is_first(new));
+        match verdict.replace_admits(Verdict::Withheld, || self.withholds(new.db, new.names, new.owner())) {
             Verdict::Withheld if !waits => Err(LockError::Grace),
             verdict => Ok(verdict),
         }

@@ -39,8 +39,8 @@ impl Waits {
         NewRequest { db, names, request, owner_id, position, replaces }
     }
 
-    /// The position of the repeated request. A position reserved for an upgrade counts by its arrival if the owner no
-    /// longer reads.
+    /// The position of the repeated request. If it was reserved for an upgrade, and the owner no longer reads, it
+    /// becomes a normal position by arrival.
     pub fn retried_position(&self, retried: Option<RequestId>, rank: Rank) -> Option<QueuePosition> {
         match self.queues.request(retried?)? {
             queued if queued.is_present() || queued.position.rank == rank => Some(queued.position.clone()),
@@ -54,8 +54,8 @@ impl Waits {
         self.queues.has_multi_key_requests() && self.retried_position(new.replaces, new.position.rank).is_none()
     }
 
-    /// Refuses the request if the server or one of its keys has the maximum number of waiters. A retry of a waiter
-    /// needs no room.
+    /// Refuses the request if the server or one of its keys has the maximum number of waiters. A retry that replaces a
+    /// waiter is never refused.
     pub fn check_room(&self, limits: &Limits, new: &NewRequest<'_>) -> Result<(), LockError> {
         if new.replaces.is_some_and(|id| self.queues.is_present(id)) {
             return Ok(());
@@ -63,9 +63,9 @@ impl Waits {
         if self.queues.waiters() >= limits.max_waiters {
             return Err(LockError::MaxWaiters(WaiterLimit::Server(limits.max_waiters)));
         }
-        let Some(most) = limits.max_waiters_per_key else { return Ok(()) };
-        match new.names.iter().any(|name| self.queues.waiters_of(new.key(name)) >= most) {
-            true => Err(LockError::MaxWaiters(WaiterLimit::Key(most))),
+        let Some(limit) = limits.max_waiters_per_key else { return Ok(()) };
+        match new.names.iter().any(|name| self.queues.waiters_of(new.key(name)) >= limit) {
+            true => Err(LockError::MaxWaiters(WaiterLimit::Key(limit))),
             false => Ok(()),
         }
     }
@@ -92,14 +92,14 @@ impl Waits {
         may_detach && limits.keep_place_ms > 0 && !matches!(self.ended(id), Some(Phase::Done(_)))
     }
 
-    /// Limits the reserved positions of each key of the request, then those of the server, to the maximum number of
-    /// waiters. The oldest reserved position ends first. Only this request's position was reserved since the last
-    /// check.
+    /// Ends the oldest reserved positions of each key of the request, then of the server, until there are no more than
+    /// the maximum number of waiters. Other keys need no check, because only the position of this request is new.
+    /// Returns how many it has ended.
     fn limit_reserved_positions(&mut self, id: RequestId, limits: &Limits) -> u64 {
         let mut ended = 0;
         let queues = self.queues.request(id).map(|request| request.queues.clone());
         for queue in queues.into_iter().flatten() {
-            while let Some(oldest) = self.oldest_in_excess(queue, limits) {
+            while let Some(oldest) = self.oldest_above_limit(queue, limits) {
                 ended += 1;
                 self.remove(oldest);
             }
@@ -112,10 +112,10 @@ impl Waits {
         ended
     }
 
-    /// The oldest reserved position, if the key has more of them than it may have.
-    fn oldest_in_excess(&self, queue: QueueId, limits: &Limits) -> Option<RequestId> {
-        let (most, kept) = (limits.max_waiters_per_key?, self.queues.get(queue)?.reserved_positions());
-        (kept > most).then(|| self.queues.oldest_reserved_in(queue))?
+    /// The oldest reserved position of a key that has more of them than the limit.
+    fn oldest_above_limit(&self, queue: QueueId, limits: &Limits) -> Option<RequestId> {
+        let (limit, reserved) = (limits.max_waiters_per_key?, self.queues.get(queue)?.reserved_positions());
+        (reserved > limit).then(|| self.queues.oldest_reserved_in(queue))?
     }
 
     /// Removes a request from its queues.
@@ -184,31 +184,31 @@ impl Waits {
 
 /// Changes of keys that requests wait for.
 impl Waits {
-    /// Records the lock under the key of a queue, `None` if there is none: its holders, and when the queue must be
-    /// served because a lease expires. Called after each grant, and for each key that was opened to serve its queue.
-    /// Marks the multi-key requests of an owner that has lost the key for reevaluation.
-    pub fn record_lock(&mut self, queue: QueueId, under: Option<(&Lock, Deadline)>) {
-        if under.is_none() {
+    /// Records the lock under the key of a queue, `None` if there is none: its holders, and the first lease expiry,
+    /// when the queue must be served. Called after each grant, and for each key that was opened to serve its queue.
+    /// Multi-key requests of an owner that has lost the key are to be reevaluated.
+    pub fn record_lock(&mut self, queue: QueueId, stored: Option<(&Lock, Deadline)>) {
+        if stored.is_none() {
             self.queues.set_seen(queue, None);
         }
-        for id in self.queues.record_holders(queue, under.map(|(lock, _)| lock)) {
+        for id in self.queues.record_holders(queue, stored.map(|(lock, _)| lock)) {
             if let Some(queued) = self.queues.request(id) {
                 self.backlog.displace(queued.position.clone(), id, queue);
             }
         }
-        if let Some(end) = under.and_then(|(lock, until)| lock.first_deadline(until).timestamp()) {
+        if let Some(end) = stored.and_then(|(lock, until)| lock.first_deadline(until).timestamp()) {
             self.queues.watch_lease(queue, end.plus_ms(1));
         }
     }
 
-    /// The owner, if it has waiting requests in the queue, which may reenter when it becomes a holder.
+    /// The id of the owner if it has waiting requests in the queue, which may reenter once the owner holds the key.
     pub fn waiting_owner(&self, queue: QueueId, owner: &[u8]) -> Option<OwnerId> {
         let owner = self.queues.owner_id(self.queues.get(queue)?.key.db, owner)?;
         self.queues.of_owner(Some(owner)).all_waiting_in(queue).next().is_some().then_some(owner)
     }
 
     /// An owner has lost the key of this queue.
-    pub fn lost(&mut self, queue: QueueId, db: i32, owner: &[u8]) {
+    pub fn lost_key(&mut self, queue: QueueId, db: i32, owner: &[u8]) {
         if self.queues.get(queue).is_some_and(WaitQueue::has_reentering) {
             let owner = self.queues.owner_id(db, owner);
             if let Some(owner) = owner {

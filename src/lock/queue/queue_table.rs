@@ -91,7 +91,8 @@ impl QueueTable {
 
     /// Checks the lock type of a request. While requests wait for it, a free key keeps the lock type of its queue.
     ///
-    /// # Errors The queue has another lock type.
+    /// # Errors
+    /// The queue has another lock type.
     pub fn check_lock_type(&self, key: KeyRef<'_>, lock_type: LockType) -> Result<(), InvalidClaim> {
         match self.of_key(key).filter(|queue| queue.waiters() > 0 && queue.lock_type != lock_type) {
             Some(queue) => Err(InvalidClaim::WrongLockType(queue.lock_type)),

@@ -22,7 +22,8 @@ impl<F> Default for Fences<F> {
 impl<F: Copy + Ord + Debug> Fences<F> {
     /// Records that this grant was seen with this fencing token.
     ///
-    /// # Errors The grant had another token before, or a new token is not greater than all that were seen before this
+    /// # Errors
+    /// The grant had another token before, or a new token is not greater than all that were seen before this
     /// step.
     pub fn see(&mut self, grant: Grant, fence: F) -> Result<(), String> {
         let index = grant.0 as usize;

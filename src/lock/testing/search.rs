@@ -30,7 +30,8 @@ impl std::fmt::Display for Failure {
 
 /// Plays random schedules beginning with this seed, `steps` steps in total.
 ///
-/// # Errors A schedule fails.
+/// # Errors
+/// A schedule fails.
 pub fn play_random(
     seed: u64,
     steps: usize,

@@ -454,7 +454,7 @@ impl Lock {
     }
 
     /// Removes all holds of this owner. Leaves the lock vacant if it was the last holder.
-    pub fn evict(&mut self, owner: &[u8]) -> Released {
+    pub fn remove_holder(&mut self, owner: &[u8]) -> Released {
         match self {
             Lock::Exclusive(exclusive) if exclusive.is_held_by(owner) => {
                 *self = Lock::Vacant;

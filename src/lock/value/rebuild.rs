@@ -206,7 +206,7 @@ impl Lock {
                 KeyAfter::Until(self.last_deadline().unwrap_or(until))
             }
             ReplicatedEffect::Drop(owner) => {
-                self.evict(owner.as_bytes());
+                self.remove_holder(owner.as_bytes());
                 self.key_after_ends()
             }
             ReplicatedEffect::Ended(time) => {
@@ -278,7 +278,7 @@ mod tests {
                 let owner = holder.owner.clone();
                 lock.set_limit(limit);
                 match LockTypeAndLimit::new(lock_type, limit) {
-                    _ if drops => _ = lock.evict(owner.as_bytes()),
+                    _ if drops => _ = lock.remove_holder(owner.as_bytes()),
                     Some(kind) => _ = lock.apply_hold(kind, holder),
                     None => {}
                 }

@@ -74,7 +74,7 @@ fn use_lock(lock: &Lock) {
         check_lock(&left);
         left.renew(owner.as_bytes(), None, moments[0]);
         check_lock(&left);
-        left.evict(owner.as_bytes());
+        left.remove_holder(owner.as_bytes());
     }
     assert!(left.is_vacant(), "no holder is left");
 }

@@ -247,7 +247,7 @@ fn a_slot_is_the_smallest_free_number_and_is_kept() {
         for (number, step) in steps.split(' ').enumerate() {
             let (name, claim) = (step.trim_matches(['-', '+']), slot(9));
             if step.starts_with('-') {
-                lock.evict(name.as_bytes());
+                lock.remove_holder(name.as_bytes());
                 continue;
             }
             let claim = if step.ends_with('+') { permits(9, Delta(1)) } else { claim };
@@ -302,12 +302,12 @@ fn a_release_removes_the_named_amount() {
 fn an_eviction_removes_every_hold_of_one_owner() {
     for claim in [MUTEX, reentrant(Delta(3)), write(Delta(2)), permits(3, Delta(3))] {
         let mut lock = lock(&[("a", claim)]);
-        assert_eq!(lock.evict(b"b"), Released::NotHeld, "{claim:?}");
-        assert_eq!(lock.evict(b"a"), Released::Gone, "{claim:?}");
+        assert_eq!(lock.remove_holder(b"b"), Released::NotHeld, "{claim:?}");
+        assert_eq!(lock.remove_holder(b"a"), Released::Gone, "{claim:?}");
         assert!(lock.is_vacant(), "{claim:?}");
     }
     let mut semaphore = lock(&[("a", permits(3, Delta(2))), ("b", permits(3, Delta(1)))]);
-    assert_eq!(semaphore.evict(b"a"), Released::Gone);
+    assert_eq!(semaphore.remove_holder(b"a"), Released::Gone);
     assert_eq!(shown(&semaphore), [("b".into(), 2, 1, 0)]);
     assert_eq!(semaphore.admission(b"c", &permits(3, Delta(2))), Ok(Admission::Admit), "its permits are back");
 }
