@@ -222,10 +222,12 @@ bench: ## cost of a lock compared with other ways to lock; writes results/benchm
 	scripts/pictures
 	@[ -n "$(BENCH)" ] || scripts/result benchmarks
 
+# With the libraries as the tests have them, which are compiled already. The modules are those of the release.
 bench-quick: ## part of `make bench` in two or three minutes; prints the figures and writes no file
 	@scripts/setup compiler libclang redis
 	scripts/build module floor
-	@$(MANY_FILES); cargo bench --bench locks -- --quick $(BENCH)
+	@$(MANY_FILES); $(RELEASED) REDIS_LOCK_FLOOR=$(abspath $(subst redis_lock,redis_lock_floor,$(MODULE))) \
+		cargo bench $(QUICK) --config profile.quick.package.redis-lock.opt-level=1 --bench locks -- --quick $(BENCH)
 
 bench-adopt: ## unchanged polling clients with adoption off and on, Redisson next to native clients (ADOPT_CACHE)
 	@scripts/setup compiler libclang redis python java
