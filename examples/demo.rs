@@ -1,10 +1,10 @@
 //! Ten tickets, 500 buyers at once, five times: no lock; a polled `SET NX PX` lock as it is, adopted, and adopted with
 //! lock.adopt-wait; and `LOCK.ACQUIRE … BLOCK`.
 //!
-//! `make demo` runs it. Every buyer is a client of a stock library (the crate `redis`) on a TCP connection of its own,
-//! and all of them are connected before the sale opens. The server is a private one, on a free port, and gone
-//! afterwards: a sale begins with FLUSHALL, so it never talks to a server that it did not start. It fails (exit 1) when
-//! a round under a lock does not sell exactly the ten tickets.
+//! `make demo` runs it. Every buyer is a client of a standard library (the crate `redis`) on a separate TCP connection,
+//! and all are connected before the sale opens. The demo starts a private server on a free port and stops it
+//! afterwards: a sale starts with FLUSHALL, so it never connects to a server that it did not start. It fails (exit 1)
+//! if a round under a lock does not sell exactly the ten tickets.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -18,17 +18,17 @@ use support::{Info, Server};
 const TICKETS: usize = 10;
 const BUYERS: usize = 500;
 
-/// What lies between reading the stock and selling: a price, a seat, a card. Without a lock, it goes wrong here.
+/// The time between reading the stock and selling (price, seat, payment). Without a lock, this is the race.
 const THINK: Duration = Duration::from_millis(1);
 
-/// How often a buyer asks for a lock that is held. Client libraries poll every 10 to 100 ms: slower spares the server,
-/// and leaves the lock idle for longer.
+/// The polling interval for a held lock. Client libraries poll every 10 to 100 ms: slower polling spares the server but
+/// leaves the lock idle for longer.
 const POLL: Duration = Duration::from_millis(10);
 
 const LEASE_MS: u64 = 30_000;
 const BLOCK_MS: u64 = 60_000;
 
-/// Below the time-outs of most client libraries.
+/// Below the timeouts of most client libraries.
 const ADOPT_WAIT_MS: u64 = 1_000;
 
 const LOCK: &str = "lock:tickets";
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all locks sold what there was, and no more.
+/// Whether every round with a lock sold all tickets, and no more.
 fn all_ways() -> Result<bool, Box<dyn Error>> {
     let server = Server::builder().try_start()?;
     let version = server.info("server").version();
@@ -88,12 +88,12 @@ fn verdict(sold: usize) -> String {
     }
 }
 
-/// How the buyers keep out of each other's way.
+/// How the buyers exclude each other.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     NoLock,
     PolledSet,
-    /// The same client, where `lock.adopt` makes its lock a native one.
+    /// The same client, with `lock.adopt` turning its lock into a native one.
     AdoptedSet,
     /// The same with `lock.adopt-wait`: it waits in the queue.
     AdoptedWait,
@@ -111,7 +111,7 @@ impl Way {
         }
     }
 
-    /// What the server is told before the sale.
+    /// The server's configuration for the sale.
     fn settings(self) -> [(&'static str, String); 2] {
         let adopts = matches!(self, Way::AdoptedSet | Way::AdoptedWait);
         let wait_ms = if self == Way::AdoptedWait { ADOPT_WAIT_MS } else { 0 };
@@ -119,7 +119,7 @@ impl Way {
         [("lock.adopt", patterns.to_owned()), ("lock.adopt-wait", wait_ms.to_string())]
     }
 
-    /// One buyer's whole visit, and when it held the lock: it ends with a ticket, or when none is left.
+    /// Runs one buyer until it has a ticket or none is left; returns when it held the lock.
     fn buy(self, client: &mut Connection, buyer: &str) -> RedisResult<Instant> {
         let held;
         match self {
@@ -136,7 +136,7 @@ impl Way {
                 () = compare_and_delete().key(LOCK).arg(buyer).invoke(client)?;
             }
             Way::Acquire => {
-                // One request is enough, for the server grants it when its turn comes. It says nil only after BLOCK.
+                // One request is enough, because the server queues it. It returns nil only when BLOCK times out.
                 while !acquire(client, buyer)? {
                     thread::sleep(POLL);
                 }
@@ -149,7 +149,7 @@ impl Way {
     }
 }
 
-/// Right only if no other client does the same: the stock may change between the read and the sale.
+/// Correct only if no other client does the same meanwhile: the stock may change between the read and the sale.
 fn buy_if_any_left(client: &mut Connection, buyer: &str) -> RedisResult<()> {
     let left: i64 = client.get(STOCK)?;
     if left > 0 {
@@ -183,7 +183,7 @@ struct Round {
     cpu_seconds: f64,
 }
 
-/// One sale: sets the stock, lets every buyer in, counts.
+/// One sale: sets the stock, starts all buyers, counts the sold tickets.
 fn sell(server: &Server, way: Way) -> Result<Round, Box<dyn Error>> {
     let mut admin = connect(server)?;
     () = redis::cmd("FLUSHALL").query(&mut admin)?;
@@ -205,7 +205,7 @@ fn sell(server: &Server, way: Way) -> Result<Round, Box<dyn Error>> {
             let held = way.buy(&mut client, &format!("buyer-{number}"))?;
             RedisResult::Ok((start, held, Instant::now()))
         };
-        // 500 stacks of the usual 8 MB would be refused where memory is promised sparingly.
+        // 500 stacks of the default 8 MB could fail on a system with strict overcommit.
         buyers.push(thread::Builder::new().stack_size(256 * 1024).spawn(visit)?);
     }
     opening.wait();
@@ -220,12 +220,12 @@ fn sell(server: &Server, way: Way) -> Result<Round, Box<dyn Error>> {
         sold: admin.llen(SALES)?,
         time: closed - opened,
         longest_wait: visits.iter().map(|visit| visit.1 - visit.0).max().unwrap_or_default(),
-        commands: after.commands - before.commands - 1, // the first INFO counts among what the second one sees
+        commands: after.commands - before.commands - 1, // the second INFO counts the first one
         cpu_seconds: after.cpu_seconds - before.cpu_seconds,
     })
 }
 
-/// What the server has done since it started, in its own words. What a script calls counts as commands too.
+/// The server's statistics since its start. Commands called by scripts count too.
 struct Usage {
     commands: i64,
     cpu_seconds: f64,

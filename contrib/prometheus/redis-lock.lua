@@ -1,13 +1,13 @@
 #!lua flags=no-writes,allow-stale
--- What redis_exporter exports of redis-lock: redis_exporter -script redis-lock.lua. It becomes the gauges
--- redis_script_values{key="lock_waiters"} and so on, one for each field of INFO lock that is a number. docs/metrics.md
--- tells how to run it, and which permissions it needs.
+-- Exports redis-lock's metrics: redis_exporter -script redis-lock.lua. They become the gauges
+-- redis_script_values{key="lock_waiters"} and so on, one for each numeric field of INFO lock. docs/metrics.md describes
+-- how to run it and which permissions it needs.
 --
--- It must never fail, and never return anything but a number: the exporter would report the server as down. So what
--- the server does not know, or does not allow, is left out. The flags above let it run on replicas, also on one that
--- lost its primary, and while the server is out of memory, paused or unable to save.
+-- It must never fail or return anything but numbers, because the exporter would report the server as down. So values
+-- that the server does not have, or does not allow, are omitted. The flags above let it run on replicas, even without a
+-- primary, and while the server is out of memory, paused or unable to save.
 
--- Names and values in turn, all strings: what the exporter reads.
+-- Names and values alternate, all strings, as the exporter expects.
 local values = {}
 
 local function export(name, value)
@@ -20,22 +20,22 @@ if type(info) ~= 'string' then
     return values -- this user may not read INFO
 end
 for line in string.gmatch(info, '[^\r\n]+') do
-    -- lock_version, 1.0.0, is no number.
+    -- lock_version, 1.0.0, is not a number.
     local name, value = string.match(line, '^(lock_[%w_]+):(%-?%d+%.?%d*)$')
     if name then
         export(name, value)
     end
-    -- The reason for which requests for free locks are refused is a word. Each gets a gauge: 1 while it is the reason.
+    -- The reason why requests for free locks are refused is a word. Each reason gets a gauge: 1 while it applies.
     local reason = string.match(line, '^lock_acquires_refused:(%w+)$')
     for _, code in ipairs(reason and { 'OOM', 'MISCONF', 'NOREPLICAS', 'PAUSED', 'CLUSTERDOWN' } or {}) do
         export('lock_refused_' .. string.lower(code), reason == code and '1' or '0')
     end
 end
 
--- INFO's percentiles include a wait only when it is over. LOCK.TOP has the current waits. Among the hundred most
--- waited-for locks, lock_top_waiters is the longest queue, lock_top_longest_ms the longest wait, lock_top_held_ms the
--- oldest hold, and lock_top_free_ms the longest wait for a lock that no owner holds. acl_check_cmd asks first, because
--- ACL LOG records each refusal; it fails on a server without the command.
+-- The percentiles of INFO include a wait only after it has ended; LOCK.TOP has the current waits. Among the hundred
+-- locks with the most waiters, lock_top_waiters is the longest queue, lock_top_longest_ms the longest wait,
+-- lock_top_held_ms the oldest hold, and lock_top_free_ms the longest wait for a lock that no owner holds. acl_check_cmd
+-- checks first, because ACL LOG records each refusal; it fails on a server without the command.
 local is_known, may = pcall(redis.acl_check_cmd, 'LOCK.TOP', 'COUNT', '100')
 local top = is_known and may and #values > 0 and redis.pcall('LOCK.TOP', 'COUNT', '100')
 if type(top) ~= 'table' or top.err then

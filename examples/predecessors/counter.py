@@ -1,9 +1,9 @@
-"""A counter: the client that raises it to 1 has the lock, all others take their own count away again.
+"""A counter: the client that increments it to 1 has the lock; all others decrement it again.
 
-Known failure: **it is never acquired.** It compares the counter with "1". redis-py answers with bytes unless the client
-was made with decode_responses=True, and b"1" is not "1": every buyer polls for ever, and no error tells why.
+Known failure: **it is never acquired.** It compares the counter with "1". redis-py returns bytes unless the client was
+created with decode_responses=True, and b"1" is not "1": every buyer polls indefinitely, without an error.
 
-It has no lease either, and buyers who ask at once hide each other's turn: hence the growing random pauses.
+It has no lease either, and concurrent attempts block each other, hence the growing random pauses.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """counter.py on redislock. The server decides and names the holder; no reply is compared by the program.
 
-Clients with and without decode_responses may share it. A waiter is queued and woken in turn: nobody polls.
+Clients with and without decode_responses may share it. Waiters are queued and woken in order; no client polls.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A lock object with two time-outs; its key holds the time at which the lock may be taken over (SETNX, GETSET).
+"""A lock object with two timeouts; its key holds the time at which the lock may be taken over (SETNX, GETSET).
 
-Known failure: **it oversells.** Its release deletes the key without a check of its owner. A holder that needed longer
-than `expires` frees the lock of the one that took over, which is well within its time, and a third comes in beside it.
+Known failure: **it oversells.** Its release deletes the key without checking the owner. A holder that took longer than
+`expires` frees the lock of the client that took over, although that hold has not expired; a third client acquires it.
 
-It compares the clocks of two machines besides.
+It also compares the clocks of different machines.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Lock:
             if self.client.setnx(self.key, ends):
                 return
             current = self.client.get(self.key)
-            # Over? Then it is ours, unless another was faster.
+            # If it has expired, take it over, unless another client was faster.
             if current and float(current) < time.time():
                 if self.client.getset(self.key, ends) == current:
                     return

@@ -1,6 +1,7 @@
 """lock_object.py on redislock: `expires` is `timeout`, `timeout` is `blocking_timeout`.
 
-A release names the owner: it frees nobody else's lock, and raises when its own was lost. Deadlines are the server's.
+A release names its owner: it never frees another owner's lock, and raises if its own was lost. The server's clock
+decides when a lease expires.
 """
 
 from __future__ import annotations

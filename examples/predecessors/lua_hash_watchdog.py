@@ -1,10 +1,10 @@
-"""A reentrant lock as a hash of its owner and the holds, kept by Lua scripts and a watchdog thread, as Redisson's.
+"""A reentrant lock in a hash of owner and hold count, managed by Lua scripts and a watchdog thread, like Redisson's.
 
-Known failure: **it is never released.** The watchdog renews the lock as long as the process lives, whatever became of
-the thread that took it. Here a declined payment ends the thread in front of the release: a lease would heal that within
-30 seconds, and the watchdog keeps it from doing so.
+Known failure: **it is never released.** The watchdog renews the lock as long as the process lives, even if the thread
+that acquired it has ended. Here a declined payment ends the thread before the release: the lease would free the lock
+within 30 seconds, but the watchdog keeps renewing it.
 
-Numbers of threads are used again, besides: a later thread may find that it is the owner already.
+Thread IDs are also reused, so a later thread may find that it already is the owner.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ReentrantLock:
 
 
 def tickets_left(client: redis.Redis, lock: ReentrantLock) -> int:
-    """Also called while the lock is held: hence a reentrant one."""
+    """Also called while the lock is held, so the lock has to be reentrant."""
     lock.acquire()
     left = TICKETS - client.llen(SOLD)
     lock.release()

@@ -1,7 +1,7 @@
-"""lua_hash_watchdog.py on redislock, as careless as that: no `with` and no `finally`, to show what then happens.
+"""lua_hash_watchdog.py on redislock, with the same bug: no `with` and no `finally`, to show the consequence.
 
-`auto_renew` renews a hold only as long as somebody has it. A thread that ends without a release takes its hold along;
-the renewals stop, and the lock ends with its lease.
+`auto_renew` renews a hold only as long as its owner exists. When a thread ends without a release, the renewals stop and
+the lease expires.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LEASE_S = 30.0
 
 
 def tickets_left(client: redis.Redis, lock: redislock.RLock) -> int:
-    """Also called while the lock is held: hence a reentrant one."""
+    """Also called while the lock is held, so the lock has to be reentrant."""
     lock.acquire()
     left = TICKETS - client.llen(SOLD)
     lock.release()

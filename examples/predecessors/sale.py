@@ -1,9 +1,9 @@
-"""Ten tickets and many buyers at once, under the lock of one of the programs beside this file.
+"""Ten tickets and many concurrent buyers, under the lock of one of the programs in this folder.
 
     python sale.py PROGRAM [--port 6379] [--buyers 500]        as: python sale.py set_nx_lua_ported
 
-It prints what was sold and exits with 1 unless that were exactly the ten tickets. It deletes the keys `sold` and
-`lock:tickets` first, so do not point it at a server where these mean something.
+It prints the result and exits with 1 unless exactly ten tickets were sold. It deletes the keys `sold` and
+`lock:tickets` first, so do not run it on a server that uses them.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import Any, Callable, List
 import redis
 
 TICKETS = 10
-# Threads of one interpreter take turns; two processes really run at once.
+# Threads of one interpreter share its lock (GIL); two processes run in parallel.
 PROCESSES = 2
 SOLD = "sold"
 LOCK = "lock:tickets"
-# A sale takes seconds. This ends one that will never end.
+# A sale takes seconds. This timeout ends one that hangs.
 AT_MOST_S = 120
 
 Pay = Callable[[str], None]
 
 
 def pay(buyer: str) -> None:
-    """What lies between reading the stock and selling. Without a lock, it goes wrong here."""
+    """The time between reading the stock and selling. Without a lock, this is the race."""
     time.sleep(0.001)
 
 
 def sell(program: str, port: int, buyers: int) -> List[str]:
-    """Run the sale; returns the buyers with a ticket, by the replies that they read."""
+    """Runs the sale; returns the buyers that got a ticket according to their replies."""
     client = redis.Redis(port=port)
     client.delete(SOLD, LOCK)
     client.close()
@@ -55,7 +55,7 @@ def sell(program: str, port: int, buyers: int) -> List[str]:
 
 
 def _buy_all(program: str, port: int, buyers: List[str], start: Any, results: Any) -> None:
-    """One process: a thread and a connection for each buyer, all connected before the sale begins."""
+    """One process: a thread and a connection for each buyer, all connected before the sale starts."""
     buy = importlib.import_module(program).buy
     connected, begin = threading.Barrier(len(buyers) + 1), threading.Event()
     happy: List[str] = []

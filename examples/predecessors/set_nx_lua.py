@@ -1,8 +1,8 @@
-"""SET NX PX with a token, released by a Lua script that compares it: the lock of Redis's own documentation.
+"""SET NX PX with a token, released by a Lua script that compares it: the lock in Redis's own documentation.
 
-Known failure: **it oversells.** The lease may end while its holder works (a slow payment, a stopped process). The next
-buyer comes in, and the first one is told nothing: its write goes through, and that its release found another token is
-a 0 that nobody reads.
+Known failure: **it oversells.** The lease may expire while its holder works (a slow payment, a stopped process). The
+next buyer acquires the lock, and the first one does not notice: its write succeeds, and its release returns 0, which
+the program ignores.
 """
 
 from __future__ import annotations

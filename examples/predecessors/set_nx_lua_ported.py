@@ -1,6 +1,6 @@
 """set_nx_lua.py on redislock. The write is `lock.exec`: the server runs it only while the lock is held.
 
-A lease that ends too early costs the buyer the ticket, and the buyer is told so; nothing is sold twice.
+If the lease expires too early, the buyer gets no ticket, and `buy` returns False; nothing is sold twice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """SETNX, then EXPIRE; released by WATCH, GET, MULTI, DEL, EXEC: the lock from before Redis 2.6.12.
 
-Known failure: **it is never released.** A process that dies between SETNX and EXPIRE leaves a lock without an end: all
-others poll for it until somebody deletes the key by hand.
+Known failure: **it is never released.** A process that dies between SETNX and EXPIRE leaves a lock without expiry: all
+others poll for it until an operator deletes the key.
 """
 
 from __future__ import annotations

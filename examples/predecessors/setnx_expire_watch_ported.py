@@ -1,7 +1,7 @@
-"""setnx_expire_watch.py on redislock. One command takes the lock together with its lease, so nothing comes between.
+"""setnx_expire_watch.py on redislock. One command acquires the lock and sets its lease atomically.
 
-With `session` the lock belongs to a connection: a process that dies gives it back at once, and not only when the lease
-ends.
+With `session` the lock belongs to a connection: when a process dies, the lock is released at once instead of at lease
+expiry.
 """
 
 from __future__ import annotations
