@@ -122,7 +122,7 @@ pub(crate) const EFFECT: Arg = arg("effect", ArgKind::Text);
 
 #[cfg(test)]
 impl Arg {
-    /// Whether its number of words varies.
+    /// Whether the argument may take a varying number of words.
     pub(crate) fn is_open(&self) -> bool {
         let mut least = self.parts.iter().map(Arg::least_words);
         let first = least.next();

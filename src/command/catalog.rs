@@ -9,7 +9,7 @@ use crate::name::Prefix;
 
 pub use crate::argument_docs::{Arg, ArgKind};
 
-/// The command that a translated command is prefixed with.
+/// The container command with which the filter prefixes a translated command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Container {
     /// LOCK.ADOPTED: commands that may write.
@@ -92,7 +92,7 @@ impl Action {
         }
     }
 
-    /// Whether its arguments contain another command, with keys of its own.
+    /// Whether its arguments contain another command, which has its own keys.
     pub const fn has_keys_of_another(self) -> bool {
         matches!(self, Action::Exec)
     }

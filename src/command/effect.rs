@@ -19,8 +19,9 @@
 //! last holder goes, the server's own `DEL` is sent instead. Effects are applied as received, without reading the clock
 //! or making a decision. They may come from a damaged file, however, so a hold is only decoded if a lock can have it.
 //!
-//! A hold is a single argument because each argument costs the server as much as formatting all these numbers costs us.
-//! It is text because people read it when something went wrong, in an append-only file or with MONITOR on a replica.
+//! A hold is a single argument because each argument costs the server as much as formatting all of these numbers costs
+//! the module. It is text because people read it after an incident, in an append-only file or with MONITOR on a
+//! replica.
 //!
 //! These are the effects of format version 1. Effects of a later version begin with its number, as in `2 …`. This
 //! release does not apply them: it counts them and names the version in its error reply, which the server logs.
@@ -45,17 +46,18 @@ pub const FORMAT_VERSION: u32 = 1;
 /// The internal command.
 pub const APPLY: &CStr = c"LOCK.APPLY";
 
-/// The letter, a fence below 2^53, two numbers below 2^63, two below 2^32, a space after each, and the owner.
-const MOST_BYTES: usize = 2 + 17 + 20 + 20 + 11 + 11 + MAX_OWNER;
+/// The longest encoding of a hold: the letter, a fence below 2^53, two numbers below 2^63, two below 2^32, each with a
+/// space after it, and the owner.
+const MAX_HOLD_BYTES: usize = 2 + 17 + 20 + 20 + 11 + 11 + MAX_OWNER;
 
 /// Encodes a hold and calls back with the arguments after the key; `None` for a vacant lock.
 #[inline]
 pub fn encode_hold<R>(lock: &Lock, hold: &Hold<'_>, send: impl FnOnce(&[u8]) -> R) -> Option<R> {
     let kind = lock.lock_type_and_limit()?;
-    let mut room = [0; MOST_BYTES];
+    let mut room = [0; MAX_HOLD_BYTES];
     let mut free = &mut room[..];
     write_hold(&mut free, kind, hold).expect("there is room for the longest hold");
-    let len = MOST_BYTES - free.len();
+    let len = MAX_HOLD_BYTES - free.len();
     room.get(..len).map(send)
 }
 
@@ -125,11 +127,11 @@ fn decode_hold<'a>(letter: u8, mut fields: &[u8]) -> Option<ReplicatedEffect<'a>
     };
     let (fence, lease, until) = (fence_of(fence)?, Lease::from_ms(lease)?, deadline_of(until)?);
     let origin = if matches!(letter, b'a' | b'h') { Origin::Adopted } else { Origin::Native };
-    sound(kind, Holder { owner: Owner::new(fields)?, fence, lease, until, holds, reads, slot, origin })
+    if_valid(kind, Holder { owner: Owner::new(fields)?, fence, lease, until, holds, reads, slot, origin })
 }
 
-/// `None`: no lock of this kind can have such a holder.
-fn sound<'a>(kind: LockTypeAndLimit, holder: Holder) -> Option<ReplicatedEffect<'a>> {
+/// The decoded hold; `None` if no lock of this kind can have such a holder.
+fn if_valid<'a>(kind: LockTypeAndLimit, holder: Holder) -> Option<ReplicatedEffect<'a>> {
     kind.allows(&holder).then_some(ReplicatedEffect::Hold(kind, holder))
 }
 
@@ -233,7 +235,7 @@ mod tests {
             origin: Origin::Native,
         };
         let kind = LockTypeAndLimit::new(LockType::ReadWrite, 0).unwrap();
-        assert_eq!(encoded(&(kind, holder)).len(), MOST_BYTES);
+        assert_eq!(encoded(&(kind, holder)).len(), MAX_HOLD_BYTES);
     }
 
     #[test]
@@ -278,7 +280,7 @@ mod tests {
             }
         }
 
-        /// Whatever decodes is a valid hold in its only encoding.
+        /// Bytes that can be decoded are a valid hold in its only encoding.
         #[test]
         fn arbitrary_bytes_do_not_crash_it(bytes in prop::collection::vec(any::<u8>(), 0..80), letter in 0..7usize) {
             let bytes = [&[ALL[letter].1, b' '][..], &bytes].concat();

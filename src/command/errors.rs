@@ -1,7 +1,7 @@
 //! Every error reply: an upper-case code, which is API, then a sentence that says what to do. docs/errors.md lists
 //! them.
 //!
-//! An outcome that is not an error is not turned into one here, nor an error into an outcome.
+//! This file never turns an outcome into an error, or an error into an outcome.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -82,7 +82,7 @@ pub const UNKNOWN_COMMAND: ErrorReply = ErrorReply::of("ERR unknown command");
 /// The reply of LOCK.EXEC's command cannot be encoded in the client's protocol.
 pub const NOT_IN_PROTOCOL: ErrorReply =
     ErrorReply::of("ERR the command ran, but its reply cannot be encoded in RESP2: use HELLO 3");
-/// The module's state is in use: a command ran inside a callback inside a command. Every command replies this.
+/// The module's state is in use: a command ran inside a callback inside a command. Any command may return this error.
 pub const BUSY: ErrorReply = ErrorReply::of("ERR the module is busy with another request");
 /// A panic.
 pub const INTERNAL_ERROR: ErrorReply = ErrorReply::of("ERR internal error in redis-lock, see the server log");
@@ -101,7 +101,7 @@ pub const DEMOTED: ErrorReply =
 pub const NOT_PERMITTED: ErrorReply = ErrorReply::of(
     "NOPERM this user lost its permission for the command, a key or the channel while the request waited",
 );
-/// A waiting MLOCK whose owner has lost one of the keys. LOCK.LOG shows the cycle that it would close.
+/// A waiting MLOCK would deadlock because its owner has lost one of the keys. LOCK.LOG shows the cycle.
 pub const DEADLOCK_AFTER_LOSS: ErrorReply =
     ErrorReply::of("DEADLOCK this token lost one of the keys, so the request would deadlock: see LOCK.LOG");
 /// The slot is moving to another node of the cluster.
@@ -111,7 +111,7 @@ pub const CROSS_SLOT: ErrorReply = ErrorReply::of("CROSSSLOT Keys in request don
 /// The transaction itself paused the server's writes (CLIENT PAUSE).
 pub const WRITES_PAUSED: ErrorReply =
     ErrorReply::of("ERR no lock can be granted while this transaction has paused writes");
-/// A translated command that cannot succeed now and has no reply that would say so.
+/// A translated command that cannot succeed now, and whose protocol has no reply for that.
 pub const NOT_NOW: ErrorReply =
     ErrorReply::of("TRYAGAIN the lock cannot be granted now: earlier requests wait for it, or lock.grace is in effect");
 /// A translated command on a lock that it must not overwrite or take.

@@ -61,7 +61,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// They do not share a slot, or this node does not serve it.
     fn check_slots(self, keys: &[Self::Argument]) -> Result<(), ErrorReply>;
 
-    /// Whether keys and channels have slots, and these two have different ones.
+    /// Whether the server is in a cluster, and the key and the channel are in different slots.
     fn has_other_slot(self, key: Self::Argument, channel: Self::Argument) -> bool;
 
     /// Whether the command runs in a transaction that itself paused writes.
@@ -135,23 +135,23 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// See [`CommandHost::inspect`].
     fn with_log<R>(self, work: impl FnOnce(&mut LockLog) -> R) -> Result<R, ErrorReply>;
 
-    /// False if no request waits and no session exists: then the key alone shows who holds it.
+    /// Whether a request waits or a session exists. If not, the key alone shows who holds it.
     fn has_waiters_or_sessions(self) -> bool;
 
-    /// Whether this connection closes in this event-loop iteration, before its disconnect event.
+    /// Whether the server will close this connection in this event-loop iteration but has sent no disconnect event yet.
     fn is_closing(self, client: ClientId) -> bool;
 
     /// Reads a key of the command; `None` if it is free or has expired.
     ///
     /// # Errors
     /// WRONGTYPE.
-    fn read<R>(self, key: Self::Argument, look: impl FnOnce(Option<ReadLock<'_>>) -> R) -> Result<R, ErrorReply>;
+    fn read<R>(self, key: Self::Argument, inspect: impl FnOnce(Option<ReadLock<'_>>) -> R) -> Result<R, ErrorReply>;
 
     /// Reads any key; see [`CommandHost::read`].
     ///
     /// # Errors
     /// WRONGTYPE.
-    fn read_key<R>(self, key: KeyRef<'_>, look: impl FnOnce(Option<ReadLock<'_>>) -> R) -> Result<R, ErrorReply>;
+    fn read_key<R>(self, key: KeyRef<'_>, inspect: impl FnOnce(Option<ReadLock<'_>>) -> R) -> Result<R, ErrorReply>;
 
     /// The next keys that hold a lock, as returned by SCAN.
     ///
@@ -160,7 +160,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     fn scan(self, command: &ScanCommand<'_>) -> Result<Scanned, ErrorReply>;
 
     /// Applies an effect, and replicates the command to this server's replicas and append-only file.
-    fn receive(self, key: Self::Argument, effect: ReplicatedEffect<'_>);
+    fn apply_effect(self, key: Self::Argument, effect: ReplicatedEffect<'_>);
 
     /// Whether `lock.adopt` allows granting a lock of this type on the key.
     fn adopts(self, key: &[u8], lock_type: LockType) -> bool;
@@ -177,7 +177,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// The patterns of `lock.adopt` and of `lock.adopt-observe`.
     fn pattern_rows(self) -> Vec<PatternRow>;
 
-    /// The first keys of the database, and the data types of the wanted ones.
+    /// At most `most` keys of the database, with the data types of those that are wanted.
     ///
     /// # Errors
     /// The server does not run SCAN.
@@ -189,8 +189,8 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// `lock.adopt-wait`: how long a SET … NX waits for a held lock. `None`: it does not wait.
     fn adopt_wait(self) -> Option<WaitLimit>;
 
-    /// Records that this connection was granted the mutex under this key, if a SET may wait for it.
-    fn record_granted_here(self, key: &[u8], fence: Fence);
+    /// Records that the caller's connection was granted the mutex under this key, if a SET may wait for it.
+    fn record_grant_to_connection(self, key: &[u8], fence: Fence);
 
     /// Records that the caller was granted an adopted lock with this fencing token.
     fn record_adopted(self, fence: Fence);
@@ -199,16 +199,16 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     /// granted to a script.
     fn granted_to(self, fence: Fence) -> Option<GrantedTo>;
 
-    /// Whether the mutex with this fencing token was granted to this connection or to a script, which the connection
-    /// may have sent. It must not wait for itself.
-    fn is_granted_here(self, fence: Fence) -> bool;
+    /// Whether the caller's connection may hold the mutex with this fencing token, so that it would wait for itself:
+    /// the mutex was granted to this connection, or to a script that it may have sent.
+    fn may_be_held_by_connection(self, fence: Fence) -> bool;
 
     /// Whether the server rejects commands that need more memory.
     fn is_out_of_memory(self) -> bool;
 
-    /// Whether the command comes from the primary, the append-only file or another cluster node. Cheaper than
+    /// Whether the command is replayed from the primary, the append-only file or another cluster node. Cheaper than
     /// [`CommandHost::is_replicated`], and exact for translated commands.
-    fn is_from_log(self) -> bool;
+    fn is_replayed(self) -> bool;
 
     /// Whether this server is a replica.
     fn is_replica(self) -> bool;
@@ -224,7 +224,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     ///
     /// # Errors
     /// It did not run, or its reply cannot be forwarded.
-    fn run_original(self, args: &[Self::Argument]) -> Result<Ran, ErrorReply>;
+    fn run_original(self, args: &[Self::Argument]) -> Result<OriginalOutcome, ErrorReply>;
 
     /// Runs a server command without translating it, and discards the reply.
     ///
@@ -236,7 +236,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     ///
     /// # Errors
     /// The server rejects it.
-    fn strings_under(self, args: &[Self::Argument]) -> Result<Vec<Option<Vec<u8>>>, ErrorReply>;
+    fn original_mget(self, args: &[Self::Argument]) -> Result<Vec<Option<Vec<u8>>>, ErrorReply>;
 
     /// LOCK.EXEC: runs the command given after the lock's key and token, if the token holds the lock.
     ///
@@ -245,9 +245,9 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
     fn exec(self, args: &'a [Self::Argument]) -> Result<(), ErrorReply>;
 }
 
-/// The outcome of a server command.
+/// The outcome of a server command that was run without translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ran {
+pub enum OriginalOutcome {
     /// It replied.
     Replied,
     /// A key holds a value of another data type, and nothing was replied.

@@ -1,5 +1,5 @@
-//! The commands: parse the arguments, let the engine decide, write the reply, on any host. Also the stored form of a
-//! lock. No unsafe code, no Redis.
+//! The commands: parse the arguments, let the engine decide, write the reply, on any host. Also the stored format of a
+//! lock. No unsafe code, and no dependency on Redis.
 //!
 //! Imports run one way: `name <- errors <- parse, reply <- host <- run`, `lock_log <- host`, `parse <- effect <- run`,
 //! and `name, argument_docs <- catalog <- adopted <- run`.

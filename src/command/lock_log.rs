@@ -8,8 +8,8 @@ use lock::key::{ClientId, KeyRef};
 use lock::value::owner::Owner;
 use lock::value::time::Timestamp;
 
-/// The most bytes of a key's name that are kept.
-const MOST_OF_KEY: usize = 1024;
+/// A longer key name is truncated to this length.
+const MAX_KEY_BYTES: usize = 1024;
 
 /// The event of a log entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum LogEvent {
     Expired,
     /// LOCK.BREAK.
     Broken,
-    /// A request was refused because its wait would never have ended.
+    /// A request was refused because it would have deadlocked.
     Deadlock,
     /// A grant that no client received.
     Undelivered,
@@ -60,9 +60,9 @@ pub struct LogEntry {
     pub key: Box<[u8]>,
     /// The holder, or the owner of the request.
     pub owner: Box<[u8]>,
-    /// How long it was held or waited for, in milliseconds.
+    /// How long the lock was held or waited for, in milliseconds.
     pub ms: u64,
-    /// How many waited for the key.
+    /// The number of requests that waited for the key.
     pub waiters: usize,
     /// The connection concerned, with its address, `ip:port`; `None` if there is none or it is no longer known.
     pub client: Option<(ClientId, String)>,
@@ -79,9 +79,9 @@ pub struct NewEntry<'a> {
     pub key: KeyRef<'a>,
     /// The holder, or the owner of the request.
     pub owner: &'a Owner,
-    /// How long it was held or waited for, in milliseconds.
+    /// How long the lock was held or waited for, in milliseconds.
     pub ms: u64,
-    /// How many waited for the key.
+    /// The number of requests that waited for the key.
     pub waiters: usize,
     /// The connection concerned, with its address.
     pub client: Option<(ClientId, String)>,
@@ -103,7 +103,7 @@ impl LockLog {
         self.next_id += 1;
         self.entries.truncate(max_len.saturating_sub(1));
         if max_len > 0 {
-            let (key, db, owner) = (cut(key.name), key.db, owner.as_bytes().into());
+            let (key, db, owner) = (truncated(key.name), key.db, owner.as_bytes().into());
             self.entries.push_front(LogEntry { id, time, event, db, key, owner, ms, waiters, client });
         }
     }
@@ -126,8 +126,8 @@ impl LockLog {
 }
 
 /// Truncates a name as SLOWLOG truncates an argument: its beginning, then how many bytes are missing.
-fn cut(name: &[u8]) -> Box<[u8]> {
-    match name.split_at_checked(MOST_OF_KEY) {
+fn truncated(name: &[u8]) -> Box<[u8]> {
+    match name.split_at_checked(MAX_KEY_BYTES) {
         Some((kept, rest)) if !rest.is_empty() => {
             let more = format!("... ({} more bytes)", rest.len());
             [kept, more.as_bytes()].concat().into()
@@ -169,8 +169,8 @@ mod tests {
 
     #[test]
     fn a_long_name_is_truncated_as_in_slowlog() {
-        assert_eq!(cut(&[b'k'; 1024]), [b'k'; 1024].into());
-        let cut = cut(&[b'k'; 1027]);
+        assert_eq!(truncated(&[b'k'; 1024]), [b'k'; 1024].into());
+        let cut = truncated(&[b'k'; 1027]);
         assert_eq!(cut.split_at(1024), ([b'k'; 1024].as_slice(), b"... (3 more bytes)".as_slice()));
     }
 

@@ -52,12 +52,12 @@ pub fn grant(
     holds: u32,
     slot: Option<Slot>,
 ) {
-    row(out, lock_type, owner, fence.signed(), holds, slot.map(|slot| i64::from(slot.number())));
+    write_row(out, lock_type, owner, fence.signed(), holds, slot.map(|slot| i64::from(slot.number())));
 }
 
 /// Queued with NOTIFY: the reply of a grant, with 0 for the fencing token and the holds, and -1 for the slot.
 pub fn queued(out: &mut impl ReplyWriter, claim: &Claim, owner: OwnerRef<'_>) {
-    row(out, claim.lock_type(), owner, 0, 0, matches!(claim, Claim::Slot { .. }).then_some(-1));
+    write_row(out, claim.lock_type(), owner, 0, 0, matches!(claim, Claim::Slot { .. }).then_some(-1));
 }
 
 /// COALESCE: the work was done. Nil for the token, then the fencing token of the hold that did it.
@@ -67,7 +67,7 @@ fn done(out: &mut impl ReplyWriter, fence: Fence) {
     out.integer(fence.signed());
 }
 
-/// How the wait of a SET … NX ended: granted or not. An error only where neither reply would be true.
+/// How the wait of a SET … NX ended: OK if it was granted, nil if not. An error where neither would be true.
 pub fn adopted_wait_outcome(out: &mut impl ReplyWriter, outcome: WaitOutcome) {
     match outcome {
         WaitOutcome::Granted { .. } => out.status("OK"),
@@ -100,7 +100,7 @@ pub fn wait_outcome(out: &mut impl ReplyWriter, lock_type: LockType, owner: Owne
 }
 
 #[inline(always)]
-fn row(
+fn write_row(
     out: &mut impl ReplyWriter,
     lock_type: LockType,
     owner: OwnerRef<'_>,

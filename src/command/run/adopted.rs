@@ -23,7 +23,7 @@ use crate::adopted::seen::{self, Act};
 use crate::adopted::Original;
 use crate::catalog::Container;
 use crate::errors::{self, ErrorReply};
-use crate::host::{CommandHost, KeyArguments, NewWaiter, Ran};
+use crate::host::{CommandHost, KeyArguments, NewWaiter, OriginalOutcome};
 use crate::name::Prefix;
 use crate::parse::{self, Argument, Condition, Expiry, SetCommand};
 use crate::reply::ReplyWriter;
@@ -42,7 +42,7 @@ pub(super) fn run<'h, H: CommandHost<'h>>(
     if !command.accepts(args.len()) {
         return Err(errors::wrong_arity(command.name));
     }
-    if container == Container::Writes && host.is_from_log() {
+    if container == Container::Writes && host.is_replayed() {
         return run_original(host, args);
     }
     let permitted = host.check_permission(args);
@@ -116,7 +116,7 @@ fn run_set<'h, H: CommandHost<'h>>(
     set: SetCommand<'h>,
 ) -> Result<(), ErrorReply> {
     // Let the server run it first if it knows IFEQ (not every server does): it replies WRONGTYPE if the key is a lock.
-    if matches!(set.condition, Condition::HeldBy(_)) && host.run_original(args)? == Ran::Replied {
+    if matches!(set.condition, Condition::HeldBy(_)) && host.run_original(args)? == OriginalOutcome::Replied {
         return Ok(());
     }
     refuse_while_paused(host)?;
@@ -147,7 +147,7 @@ fn run_set<'h, H: CommandHost<'h>>(
         is_former: !host.protects(name),
         renews: original == Original::Set,
         may_grant: || host.adopts(name, LockType::Mutex),
-        may_wait_for: |fence| wait.filter(|_| !host.is_granted_here(fence)),
+        may_wait_for: |fence| wait.filter(|_| !host.may_be_held_by_connection(fence)),
         wait,
     };
     let decided = host.decide(keys, waiter, |manager, rules| {
@@ -645,7 +645,7 @@ fn get_multiple<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) ->
     if holders.iter().all(Option::is_none) {
         return run_original(host, args);
     }
-    let strings = host.strings_under(args)?;
+    let strings = host.original_mget(args)?;
     host.array(holders.len());
     for (holder, string) in holders.iter().zip(strings) {
         match (holder, string) {

@@ -90,7 +90,7 @@ fn apply<'h, H: CommandHost<'h>>(mut host: H, args: Arguments<'h, '_, H::Argumen
             None => errors::syntax("not an effect that this version supports"),
         });
     };
-    host.receive(args.strings[1], effect);
+    host.apply_effect(args.strings[1], effect);
     host.status("OK");
     Ok(())
 }

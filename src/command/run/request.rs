@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::Arguments;
 use crate::errors::{self, ErrorReply};
-use crate::host::{CommandHost, KeyArguments, NewWaiter, Ran};
+use crate::host::{CommandHost, KeyArguments, NewWaiter, OriginalOutcome};
 use crate::name::Prefix;
 use crate::parse::{self, AcquireCommand, Argument, ReleaseCommand, RenewCommand, Token, WaitOptions};
 use crate::reply;
@@ -48,7 +48,7 @@ pub(super) fn acquire<'h, 'a, H: CommandHost<'h>, A: Argument<'a>>(
             Ok(granted) => {
                 let granted = granted?;
                 if prefix.lock_type() == LockType::Mutex && host.adopt_wait().is_some() {
-                    host.record_granted_here(key.bytes(), granted.fence);
+                    host.record_grant_to_connection(key.bytes(), granted.fence);
                 }
                 reply_granted(host, &request, granted);
                 return Ok(());
@@ -80,7 +80,7 @@ fn acquire_among_others<'h, H: CommandHost<'h>>(
     match acquired.map_err(|error| refusal(host, error))? {
         Acquired::Granted(grant) => {
             if prefix.lock_type() == LockType::Mutex {
-                names.iter().for_each(|name| host.record_granted_here(name, grant.fence));
+                names.iter().for_each(|name| host.record_grant_to_connection(name, grant.fence));
             }
             reply_granted(host, request, grant);
         }
@@ -278,7 +278,7 @@ pub(super) fn refuse_while_paused<'h>(host: impl CommandHost<'h>) -> Result<(), 
 /// Runs a server command unchanged.
 pub(super) fn run_original<'h, H: CommandHost<'h>>(host: H, args: &[H::Argument]) -> Result<(), ErrorReply> {
     match host.run_original(args)? {
-        Ran::Replied => Ok(()),
-        Ran::WrongType => Err(errors::WRONG_TYPE),
+        OriginalOutcome::Replied => Ok(()),
+        OriginalOutcome::WrongType => Err(errors::WRONG_TYPE),
     }
 }

@@ -24,7 +24,7 @@ use crate::adopted::seen::Seen;
 use crate::adopted::{Mode, Original, PatternRow};
 use crate::catalog::CATALOG;
 use crate::errors::{self, ErrorReply};
-use crate::host::{CommandHost, GrantedTo, KeyArguments, NewWaiter, Ran, ReadLock, Scanned, VisitedKey};
+use crate::host::{CommandHost, GrantedTo, KeyArguments, NewWaiter, OriginalOutcome, ReadLock, Scanned, VisitedKey};
 use crate::lock_log::LockLog;
 use crate::parse::{LeaseSettings, ScanCommand};
 use crate::reply::ReplyWriter;
@@ -293,7 +293,7 @@ impl<'a> CommandHost<'a> for Call<'a> {
     }
 
     /// Unreachable: effects from clients are rejected earlier.
-    fn receive(self, _: &'a [u8], _: ReplicatedEffect<'_>) {}
+    fn apply_effect(self, _: &'a [u8], _: ReplicatedEffect<'_>) {}
 
     fn adopts(self, key: &[u8], lock_type: LockType) -> bool {
         self.server.settings.borrow().adopted.adopt(key, lock_type)
@@ -335,7 +335,7 @@ impl<'a> CommandHost<'a> for Call<'a> {
         NonZeroU64::new(self.server.settings.borrow().adopt_wait_ms).map(WaitLimit::Ms)
     }
 
-    fn record_granted_here(self, key: &[u8], fence: Fence) {
+    fn record_grant_to_connection(self, key: &[u8], fence: Fence) {
         let settings = self.server.settings.borrow();
         if settings.adopt_wait_ms > 0 && settings.adopted.may_hold_adopted(key) {
             self.server.granted_here.borrow_mut().insert((fence, self.connection()));
@@ -350,7 +350,7 @@ impl<'a> CommandHost<'a> for Call<'a> {
         Some(GrantedTo::default())
     }
 
-    fn is_granted_here(self, fence: Fence) -> bool {
+    fn may_be_held_by_connection(self, fence: Fence) -> bool {
         let granted = self.server.granted_here.borrow();
         granted.contains(&(fence, None)) || granted.contains(&(fence, Some(self.client)))
     }
@@ -359,7 +359,7 @@ impl<'a> CommandHost<'a> for Call<'a> {
         false
     }
 
-    fn is_from_log(self) -> bool {
+    fn is_replayed(self) -> bool {
         false
     }
 
@@ -371,7 +371,7 @@ impl<'a> CommandHost<'a> for Call<'a> {
         Ok(())
     }
 
-    fn run_original(self, args: &[&'a [u8]]) -> Result<Ran, ErrorReply> {
+    fn run_original(self, args: &[&'a [u8]]) -> Result<OriginalOutcome, ErrorReply> {
         Ok(native::run_original(self, args))
     }
 
@@ -381,7 +381,7 @@ impl<'a> CommandHost<'a> for Call<'a> {
         native::run(call, words[0], words).map_err(|_| errors::NOT_RETURNED)
     }
 
-    fn strings_under(self, args: &[&'a [u8]]) -> Result<Vec<Option<Vec<u8>>>, ErrorReply> {
+    fn original_mget(self, args: &[&'a [u8]]) -> Result<Vec<Option<Vec<u8>>>, ErrorReply> {
         Ok(args[1..].iter().map(|name| native::string(self, name)).collect())
     }
 

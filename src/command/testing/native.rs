@@ -8,7 +8,7 @@ use lock::value::time::{Deadline, Timestamp};
 
 use super::parts::Call;
 use super::resp::Protocol;
-use crate::host::Ran;
+use crate::host::OriginalOutcome;
 use crate::parse::integer;
 use crate::reply::ReplyWriter;
 
@@ -20,13 +20,13 @@ const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong ki
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 
 /// A command of the simulated server itself.
-pub fn run_original(call: Call<'_>, args: &[&[u8]]) -> Ran {
+pub fn run_original(call: Call<'_>, args: &[&[u8]]) -> OriginalOutcome {
     match run(call, &args[0].to_ascii_uppercase(), args) {
-        Ok(()) => Ran::Replied,
-        Err(words) if words == WRONG_TYPE => Ran::WrongType,
+        Ok(()) => OriginalOutcome::Replied,
+        Err(words) if words == WRONG_TYPE => OriginalOutcome::WrongType,
         Err(words) => {
             call.reply.borrow_mut().error_message(&words);
-            Ran::Replied
+            OriginalOutcome::Replied
         }
     }
 }

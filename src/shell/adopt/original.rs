@@ -1,7 +1,7 @@
 //! Runs server commands without translation, and checks the permission for them.
 
 use command::errors::{self, ErrorReply};
-use command::host::{Ran, VisitedKey};
+use command::host::{OriginalOutcome, VisitedKey};
 
 use crate::shell::background::write_check;
 use crate::shell::connections::connection_of;
@@ -25,13 +25,13 @@ pub fn check_permission(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), ErrorReply
 }
 
 /// Runs the command without translation; its reply becomes the reply.
-pub fn run(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<Ran, ErrorReply> {
+pub fn run(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<OriginalOutcome, ErrorReply> {
     let reply = call_original(ctx, args)?;
     if reply.error().is_some_and(|words| words.starts_with(b"WRONGTYPE")) {
-        return Ok(Ran::WrongType);
+        return Ok(OriginalOutcome::WrongType);
     }
     match ctx.reply_with(&reply) {
-        true => Ok(Ran::Replied),
+        true => Ok(OriginalOutcome::Replied),
         false => Err(errors::NOT_IN_PROTOCOL),
     }
 }

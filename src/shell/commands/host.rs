@@ -5,7 +5,9 @@ use std::ffi::CStr;
 use command::adopted::seen::Seen;
 use command::adopted::PatternRow;
 use command::errors::{self, ErrorReply};
-use command::host::{CommandHost, GrantedTo, KeyArguments, NewWaiter, Ran, ReadLock, Scanned, VisitedKey, Waiting};
+use command::host::{
+    CommandHost, GrantedTo, KeyArguments, NewWaiter, OriginalOutcome, ReadLock, Scanned, VisitedKey, Waiting,
+};
 use command::lock_log::LockLog;
 use command::parse::{LeaseSettings, ScanCommand};
 use lock::engine::lock_manager::LockManager;
@@ -193,7 +195,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
     }
 
     /// A replica forwards the effects of its primary to its own replicas and append-only file.
-    fn receive(self, key: Str<'a>, effect: ReplicatedEffect<'_>) {
+    fn apply_effect(self, key: Str<'a>, effect: ReplicatedEffect<'_>) {
         effects::apply(self, key, effect);
         self.replicate_verbatim();
     }
@@ -231,7 +233,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
     }
 
     #[inline]
-    fn record_granted_here(self, key: &[u8], fence: Fence) {
+    fn record_grant_to_connection(self, key: &[u8], fence: Fence) {
         if granted_here::may_be_waited_for(key) {
             granted_here::record(fence, connection_of(self));
         }
@@ -245,7 +247,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         granted_here::granted_to(fence).map(|(_, granted)| granted)
     }
 
-    fn is_granted_here(self, fence: Fence) -> bool {
+    fn may_be_held_by_connection(self, fence: Fence) -> bool {
         granted_here::may_be_by(fence, ClientId(self.client_id()))
     }
 
@@ -253,7 +255,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         self.has_flag(raw::REDISMODULE_CTX_FLAGS_OOM)
     }
 
-    fn is_from_log(self) -> bool {
+    fn is_replayed(self) -> bool {
         /// The client that loads an append-only file.
         const AOF: u64 = u64::MAX;
         self.client_id() == AOF || (events::is_replica() || write_check::is_in_cluster()) && self.is_replicated()
@@ -267,7 +269,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         adopt::original::check_permission(self, args)
     }
 
-    fn run_original(self, args: &[Str<'a>]) -> Result<Ran, ErrorReply> {
+    fn run_original(self, args: &[Str<'a>]) -> Result<OriginalOutcome, ErrorReply> {
         adopt::original::run(self, args)
     }
 
@@ -275,7 +277,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
         adopt::original::call(self, words)
     }
 
-    fn strings_under(self, args: &[Str<'a>]) -> Result<Vec<Option<Vec<u8>>>, ErrorReply> {
+    fn original_mget(self, args: &[Str<'a>]) -> Result<Vec<Option<Vec<u8>>>, ErrorReply> {
         adopt::original::strings(self, args)
     }
 
