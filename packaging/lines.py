@@ -1,4 +1,4 @@
-"""Finds the command, configuration and install lines of the pages: what a reader types or pastes. Plays nothing."""
+"""Finds the command, configuration and install lines of the pages, which a reader types or pastes. Runs nothing."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ ROOT = Path(__file__).resolve().parents[1]
 
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/*.md", "results/*.md", "clients/*.md", "clients/*/README.md"]
 PAGES += ["cli/README.md", "examples/*/README.md", "packaging/*.md", "packaging/*/README*"]
-# Written by a program.
+# Generated pages.
 WRITTEN = ("benchmarks", "SUMMARY")
 
-# Fenced blocks whose lines are typed or pasted. Others are programs in a language, which the tests of its client run,
-# and sessions, which tests/it types.
+# Languages of fenced blocks whose lines are typed or pasted. Other blocks are programs, which the client tests run, and
+# sessions, which tests/it replays.
 TYPED = ["sh", "console", "dockerfile", "yaml", "crontab", "ini"]
 
-# An indented line that begins so is typed or pasted, with what is indented below it.
+# An indented line that starts with this is typed or pasted, including the lines indented below it.
 BEGIN = r"(sudo |[A-Z_]+=\S* )*(apt|apt-get|brew|cargo|cli/|clients/|curl|docker|echo|export|git|grep|helm|install"
 BEGIN += r"|kubectl|make|mvn|node|npm|pip|podman|prometheus-redis-exporter|promtool|python3?|(\./)?redis-lock"
 BEGIN += r"|redis-(cli|server)|scripts/|sed"
 CRON = r"\S+ \S+ \* \* \*"
 BEGIN += r"|systemctl|valkey-(cli|server)|include|loadmodule|lock\.|maxmemory|appendonly|user )\b|[A-Z_]+=|" + CRON
 
-# In a sentence or a table: what installs or starts something, and not the mention of a program.
+# In a sentence or a table: code that installs or starts something, as opposed to the mention of a program.
 INLINE = r"(apt|apt-get) install|brew \w+|cargo (add|install)|COPY --|docker (compose \w|run -|build)|echo \w+ "
 INLINE += r"|loadmodule /"
 INLINE += r"|mvn -q|npm install|pip install|python3 -m venv|redis-server --|redis-cli -p|make \w|scripts/\w+ \w"
@@ -64,7 +64,7 @@ def lines_of(text: str) -> Iterator[str]:
 
 
 def shortened(line: str) -> str:
-    """With single blanks, and without what explains the line behind it."""
+    """The line with single spaces, and without the explanation after it."""
     if re.match(CRON, line.strip()):
         line = re.sub(r"\s+", " ", line)
     return re.sub(r"\s+", " ", re.sub(r"\s{2,}\S*[#a-zA-Z].*$|\s+# .*$", "", line.strip()))

@@ -1,6 +1,5 @@
-"""What `make dist` made, looked at from outside: each archive has what it should and nothing else, and out of nothing
-but the archive there is a lock on a server. What is not there is skipped, with a line that says so; with
-DIST_COMPLETE=yes it is a failure.
+"""Tests the artifacts of `make dist`: each archive has exactly the expected files, and is sufficient to get a lock on a
+server. Missing artifacts are skipped with a message; with DIST_COMPLETE=yes they are failures.
 
     python3 packaging/test_dist.py [Archives] [Debs] [Clients]
 """
@@ -25,7 +24,7 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = Path(os.environ.get("DIST_FOLDER") or Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "dist")
-# Whether what is not there is a failure.
+# Whether a missing artifact is a failure.
 COMPLETE = os.environ.get("DIST_COMPLETE") == "yes"
 PAGES = "", "-run", "-top", "-graph", "-ls", "-info", "-waiters", "-break", "-cancel", "-log", "-adopt", "-generate"
 LICENCE = (ROOT / "LICENSE").read_bytes()
@@ -50,14 +49,14 @@ def one(test: unittest.TestCase, pattern: str) -> Path:
 
 
 def sources(folder: str) -> Set[str]:
-    """The files of a folder, by their paths in it, without what tests leave behind."""
+    """The relative paths of a folder's files, without those that tests leave behind."""
     top = ROOT / folder
     files = (file.relative_to(top) for file in top.rglob("*") if file.is_file())
     return {file.as_posix() for file in files if "__pycache__" not in file.parts}
 
 
 def machine_paths() -> Iterator[bytes]:
-    """Of this checkout, of cargo's and the user's folder; but not `/` or a folder of one letter."""
+    """The paths of this checkout, of cargo's folder and of the home folder, except `/` and one-letter folders."""
     for path in [str(ROOT), os.environ.get("CARGO_HOME") or str(Path.home() / ".cargo"), str(Path.home())]:
         if len(path) > 2:
             yield path.encode() + b"/"
@@ -88,7 +87,7 @@ class Archives(unittest.TestCase):
                 self.assertEqual(len({entry.mtime for entry in archive}), 1, "one time for all")
 
     def test_no_path_of_the_machine_that_built_is_in_an_archive(self) -> None:
-        # `make test` packs a command line that is no release (scripts/build); `make test-dist` packs the release.
+        # `make test` packages a CLI that is not a release build (scripts/build); `make test-dist` packages the release.
         no_release = ["redis-lock"] if os.environ.get("CLI_BUILD") == "quick" else []
         for path in self.archives():
             with tarfile.open(path) as archive:
@@ -128,7 +127,7 @@ class Archives(unittest.TestCase):
                         self.assertEqual(len(crate["hashes"][0]["content"]), 64, name)
 
     def test_from_the_archive_alone_to_the_first_lock_within_a_minute(self) -> None:
-        """The lines of its README, on a free port; and the same with its command line."""
+        """Runs the commands of the archive's README on a free port, and the same with its CLI."""
         [machine] = [line[6:] for line in run("rustc", "-vV").splitlines() if line.startswith("host: ")]
         path = one(self, f"redis-lock-*-{machine}.tar.gz")
         server = os.environ.get("REDIS_SERVER") or "redis-server"
@@ -202,7 +201,7 @@ class Clients(unittest.TestCase):
         path = one(self, "redis_lock_client-*.tar.gz")
         top = path.name[: -len(".tar.gz")]
         files = {f"src/redislock/{file}" for file in sources("clients/python/src/redislock")}
-        # hatchling takes .gitignore along, to leave out the same when it builds the wheel.
+        # hatchling includes .gitignore, to exclude the same files when it builds the wheel.
         files |= {"pyproject.toml", "README.md", "LICENSE", "PKG-INFO", ".gitignore"}
         self.assertEqual(entries(path), {f"{top}/{file}" for file in files})
 
@@ -227,7 +226,7 @@ class Clients(unittest.TestCase):
                 top = path.name[: -len(".crate")]
                 files = {f"src/{file}" for file in sources(f"{folder}/src")}
                 files |= {"Cargo.toml", "Cargo.toml.orig", "Cargo.lock", "README.md", "LICENSE"}
-                # The commit, where git is there.
+                # The commit ID, if git is available.
                 files |= {name[len(top) + 1 :] for name in archive.getnames() if name.endswith("/.cargo_vcs_info.json")}
                 self.assertEqual(entries(path), {f"{top}/{file}" for file in files})
                 self.assertEqual(read(archive, f"{top}/LICENSE"), LICENCE)
@@ -235,7 +234,7 @@ class Clients(unittest.TestCase):
                 for field in ["description", "license", "readme", "keywords", "categories", "rust-version"]:
                     self.assertRegex(manifest, rf"(?m)^{field} = ")
                 self.assertNotIn("publish = false", manifest)
-                # What is only a path is not in a registry.
+                # A path dependency without a version is not in a registry.
                 self.assertNotIn("path = \"..", manifest)
 
     def test_go_get_takes_the_modules_and_they_have_no_tests_of_the_repository(self) -> None:
@@ -269,7 +268,7 @@ class Clients(unittest.TestCase):
         for field in ["name", "description", "url", "licenses", "developers", "scm"]:
             told = ElementTree.parse(parent).find(f"{{http://maven.apache.org/POM/4.0.0}}{field}")
             self.assertTrue(told is not None and (len(told) or (told.text or "").strip()), field)
-        # A reverse domain that belongs to the repository's owner; Maven Central takes no other.
+        # A reverse domain that the repository's owner controls, as Maven Central requires.
         self.assertEqual(ElementTree.parse(parent).findtext("{http://maven.apache.org/POM/4.0.0}groupId"),
                          "io.github.redis-lock")
         modules = {"redis-lock-client": "redislock", "redis-lock-shedlock": "redislock.shedlock",

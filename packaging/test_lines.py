@@ -1,5 +1,5 @@
-"""Each command, configuration and install line of the pages is played: here, in a fresh clone, or by the test that
-ELSEWHERE names. A new line without either fails.
+"""Runs each command, configuration and install line of the pages: here, in a fresh clone, or by the test listed in
+ELSEWHERE. A new line without a test fails.
 
     python3 packaging/test_lines.py [Listed] [Played] [Installed] [Compiled]
 
@@ -27,14 +27,14 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute()
 MODULE = Path(os.environ.get("REDIS_LOCK_MODULE") or TARGET / "release/libredis_lock.so").absolute()
 SERVER = os.environ.get("REDIS_SERVER") or "redis-server"
 
-# Played here: on a server with the module, with scripts that do nothing for the reader's own programs.
+# Run here: on a server with the module, with empty scripts in place of the reader's programs.
 TYPED = r"redis-lock (run|graph|info|waiters|ls|log|adopt|top --once).*"
 TYPED += r"|redis-cli (-3 )?(-p \d+ )?(LOCK\.\w+|CONFIG SET lock\.\S+)( .*)?"
 INSTALLED = r"pip install \S*clients/python\S*|python3 -m venv .*|cargo add redis-lock-client --path \S+"
 INSTALLED += r"|go mod (init \w+|edit .*|tidy)|mvn -q -f \S+clients/java/pom.xml install .*"
 COMPILED = r"cargo install --path \S+"
 
-# A pattern of lines, and the test that plays them: a file, and words of it. After `no:` the reason why there is none.
+# A pattern of lines, and the test that runs them: a file, and a text in it; or `no:` and the reason why there is none.
 ELSEWHERE: List[Tuple[str, str]] = [
     # The command line.
     (r"redis-lock: not shown: .*", "cli/tests/cli/missing.rs: fn the_locks_of_the_live_shards_are_shown"),
@@ -88,22 +88,22 @@ ELSEWHERE: List[Tuple[str, str]] = [
     (r"apt install prometheus-redis-exporter", "scripts/metrics-tools: prometheus-redis-exporter"),
     (r"(REDIS_USER|REDIS_PASSWORD|ARGS)=.*", "no: the file of Debian's service; the same options are played by hand"),
     (r"rule_files: .*|scrape_configs:|- job_name: .*|static_configs:|- targets: .*", "no: Prometheus' own"),
-    # What a developer calls.
+    # Commands for developers.
     (r"(REDIS_LOCK_MODULE=\S+ )?cargo (build|test) .*", "scripts/test-crates: cargo"),
     (r"python examples/predecessors/sale.py .*", "clients/python/tests/test_predecessors.py: sale"),
 ]
 
 
-# All programs of this page are, in one piece each.
+# All programs of this page are tested, each as a whole.
 RECIPES = ["docs/recipes.md"]
 LINES = {line: pages for line, pages in lines().items() if pages != RECIPES}
 
 
 def is_there(line: str) -> bool:
-    """Targets of make and programs of this checkout: that they exist. What they do is their own test."""
+    """Whether the make targets and programs of this checkout exist. Their behavior has other tests."""
     makefile = (ROOT / "Makefile").read_text()
     package = (ROOT / "scripts/package").read_text()
-    # `[option]` stands for what may be left out.
+    # `[option]` is optional.
     for part in re.sub(r" \[[^]]*\]", "", line).split(" && "):
         try:
             called = [word for word in shlex.split(part) if not re.match(r"[A-Z_]+=", word)]
@@ -241,7 +241,7 @@ class Installed(Clone):
     def test_the_go_client(self) -> None:
         if shutil.which("go") is None:
             self.skipTest("there is no Go on PATH")
-        # Each program is followed by its lines, which may be those of two programs.
+        # Each program is followed by its commands, which may belong to two programs.
         page = (ROOT / "clients/go/README.md").read_text()
         blocks = re.findall(r"^```(go|sh)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
         programs, played = 0, set()
@@ -261,7 +261,7 @@ class Installed(Clone):
         self.spans_of(project)
 
     def spans_of(self, project: Path) -> None:
-        """The last program is that of OpenTelemetry, whose exporters no module of the client needs."""
+        """The last program uses OpenTelemetry, whose exporters no module of the client needs."""
         if not MODULE.exists() or not shutil.which(SERVER):
             self.skipTest(f"no {MODULE} or no {SERVER} here")
         port = free_port()
@@ -283,7 +283,7 @@ class Installed(Clone):
             self.skipTest("there is no Maven or no JDK on PATH")
         found = here(r"mvn .*")
         self.assertEqual(len(found), 1)
-        # What Maven has downloaded already, in links; what is installed goes to this folder alone.
+        # Links to Maven's existing downloads; the installation goes only to this folder.
         local = self.folder / "repository"
         kept = Path.home() / ".m2/repository"
         if kept.exists():
@@ -303,7 +303,7 @@ class Installed(Clone):
         self.assertEqual(number, 2)
 
     def programs_of_java(self, project: Path) -> Iterator[Path]:
-        """Each program of the README with the dependencies of its section, and what that says of others."""
+        """Compiles each program of the README with the dependencies of its section and those that the section lists."""
         page = (ROOT / "clients/java/README.md").read_text()
         blocks = re.findall(r"^```(xml|java)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
         dependencies: List[str] = []
@@ -317,13 +317,13 @@ class Installed(Clone):
                 sources = folder / "src/main/java" / (package[1] if package else "")
                 sources.mkdir(parents=True)
                 (sources / f"{program[1]}.java").write_text(text)
-                # The first section names no Redis library: the reader has one.
+                # The first section lists no Redis library, because the reader has one.
                 lettuce = "<dependency><groupId>io.lettuce</groupId><artifactId>lettuce-core</artifactId></dependency>"
                 (folder / "pom.xml").write_text(POM.format(dependencies="".join([lettuce, *dependencies])))
                 yield folder
 
 
-# Of an application that is built with Spring Boot's parent.
+# The POM of an application with Spring Boot's parent.
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <parent>
@@ -348,7 +348,7 @@ def link(source: str, target: str) -> None:
 
 
 class Compiled(Clone):
-    """Takes minutes, though without optimization. One line builds, others find what it has built."""
+    """Takes minutes, even without optimization. One line builds, and the others use its result."""
 
     quick = {"CARGO_PROFILE_RELEASE_OPT_LEVEL": "0", "CARGO_PROFILE_RELEASE_LTO": "off",
              "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16", "CARGO_TARGET_DIR": str(TARGET / "lines")}
@@ -390,7 +390,7 @@ def run(*words: str, cwd: Optional[Path] = None) -> str:
 
 
 def output(*words: str) -> str:
-    """Also of a program that fails."""
+    """Returns the output, even if the program fails."""
     return subprocess.run(words, capture_output=True, text=True).stdout
 
 

@@ -1,8 +1,8 @@
-"""Containers without a daemon, for test_images.py: buildah runs the images, each in a network namespace of its own
-behind one bridge, with compose.yaml, compose.sentinel.yaml or a manifest of Kubernetes as what to run. It knows as much
-of them as those files use, and refuses the rest.
+"""Containers without a daemon, for test_images.py: buildah runs the images, each in a separate network namespace on one
+bridge, as described by compose.yaml, compose.sentinel.yaml or a Kubernetes manifest. It supports only what those files
+use, and rejects the rest.
 
-It has to run in namespaces of its own (`isolate`): whatever it starts and mounts ends with it.
+It must run in separate namespaces (`isolate`), so that everything it starts and mounts ends with it.
 """
 
 import functools
@@ -23,12 +23,12 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 BUILDAH = os.environ.get("BUILDAH", "buildah").split()
 NETWORK = "10.90.0."
-NUMBERS = itertools.count(2)  # none twice: a network namespace ends some time after its last process
+NUMBERS = itertools.count(2)  # never reused, because a network namespace outlives its last process for a while
 SERVER_USER = 999
 
 
 def isolate():
-    """Begins anew in namespaces whose end takes along every process, mount and network made there."""
+    """Re-executes this program in new namespaces, whose end removes every process, mount and network created there."""
     if "IMAGES_ISOLATED" not in os.environ:
         os.environ["IMAGES_ISOLATED"] = "1"
         namespaces = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -44,8 +44,8 @@ def run(*command, **options):
 
 
 def wait_until(condition, what, seconds=60):
-    """Waits for a state, never for a time that a test is about. A Sentinel that promotes or demotes a server closes its
-    connections, so one that breaks shows no state."""
+    """Waits for a state, never for a duration under test. A Sentinel that promotes or demotes a server closes its
+    connections, so a broken connection is ignored."""
 
     def holds():
         try:
@@ -61,15 +61,15 @@ def wait_until(condition, what, seconds=60):
 
 
 def image(name):
-    """What the image says of how it is run."""
+    """The image's runtime configuration."""
     config = json.loads(run(*BUILDAH, "inspect", "--type", "image", name))["Docker"]["config"]
     return {key: config.get(key) for key in ("User", "Entrypoint", "Cmd", "Volumes", "WorkingDir", "Healthcheck")}
 
 
 @functools.lru_cache(None)
 def files(name):
-    """The image's files, unpacked once for all of its containers: what they write lies in volumes. Its own volumes are
-    taken out: buildah 1.28 mounts them sometimes over and sometimes below ours."""
+    """The image's files, unpacked once for all of its containers, which write only to volumes. The image's volumes are
+    removed from its configuration, because buildah 1.28 mounts them sometimes over and sometimes below ours."""
     container = run(*BUILDAH, "from", "--pull-never", name).strip()
     for volume in image(name)["Volumes"] or ():
         run(*BUILDAH, "config", "--volume", volume + "-", container)
@@ -77,7 +77,7 @@ def files(name):
 
 
 class Project:
-    """Containers that know each other by name, and their volumes; as a context manager, it ends with nothing left."""
+    """Containers that resolve each other by name, and their volumes; as a context manager, it removes everything."""
 
     def __init__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="redis-lock-images-"))
@@ -101,7 +101,7 @@ class Project:
         return self.containers[name]
 
     def volume(self, name):
-        """A folder, with the owner that engines give a new volume of these images: that of /data."""
+        """A folder with the owner of /data, as engines create a new volume for these images."""
         folder = self.folder / "volumes" / name
         if not folder.exists():
             folder.mkdir(parents=True)
@@ -115,7 +115,7 @@ class Project:
         return path
 
     def name_hosts(self):
-        """A name is there while its container runs, as with the name server of an engine."""
+        """A name resolves while its container runs, as with an engine's DNS server."""
         lines = [f"{c.address} {c.name}\n" for c in self.containers.values() if c.runs()]
         self.hosts.write_text("127.0.0.1 localhost\n" + "".join(lines))
 
@@ -143,7 +143,7 @@ class Container:
         self.connect()
 
     def connect(self):
-        """A network namespace, held open by a process; its link hangs on the bridge."""
+        """A network namespace, held open by a process and connected to the bridge."""
         self.holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
         here = os.readlink("/proc/self/ns/net")
         wait_until(lambda: os.readlink(f"/proc/{self.holder.pid}/ns/net") != here, "a network namespace")
@@ -157,7 +157,8 @@ class Container:
         return ["nsenter", f"--net=/proc/{self.holder.pid}/ns/net"]
 
     def command(self, argv, output):
-        """What runs it. The output goes into a file: of a hundred short commands buildah 1.28 loses that of one."""
+        """The command that runs it. The output goes to a file, because buildah 1.28 loses it about once in a hundred
+        short commands."""
         output.touch()
         output.chmod(0o666)
         argv = ["sh", "-c", 'exec "$0" "$@" >>/output 2>&1', *argv]
@@ -175,14 +176,14 @@ class Container:
         return self.process is not None and self.process.poll() is None
 
     def run(self, *argv):
-        """A command in the container: status and output."""
+        """Runs a command in the container; returns status and output."""
         output = self.project.folder / f"{self.name}.command"
         output.unlink(missing_ok=True)
         result = subprocess.run(self.command(argv, output), stdin=subprocess.DEVNULL, capture_output=True)
         return result.returncode, output.read_text()
 
     def healthy(self):
-        """The health check, by hand: no engine is here to do it."""
+        """Runs the health check, because there is no engine to do it."""
         kind, *argv = self.check
         if kind == "CMD-SHELL":
             argv = ["sh", "-c", *argv]
@@ -204,7 +205,7 @@ class Container:
         return redis.Redis(self.address, port, decode_responses=True, **options)
 
     def main_process(self):
-        """The process that an engine would signal: not buildah, but what it started in the image's files."""
+        """The process that an engine would signal: not buildah, but its child in the image's root."""
         pids = [self.process.pid]
         for pid in pids:
             if Path(f"/proc/{pid}/root").stat().st_ino != Path("/").stat().st_ino and not self.is_buildah(pid):
@@ -232,7 +233,7 @@ class Container:
 
 
 class Compose(Project):
-    """A compose file: `up` starts what has no profile, each when what it depends on is healthy."""
+    """A compose file: `up` starts the services without a profile, each when its dependencies are healthy."""
 
     KNOWN = {"image", "build", "command", "entrypoint", "ports", "volumes", "configs", "restart", "stop_grace_period",
              "profiles", "depends_on", "healthcheck", "hostname"}
@@ -274,14 +275,14 @@ class Compose(Project):
                               healthcheck=service.get("healthcheck", {}).get("test"))
 
     def cli(self, *arguments, name="cli"):
-        """`docker compose run --rm --name … cli …`: the container, started."""
+        """`docker compose run --rm --name … cli …`: returns the started container."""
         container = self.service("cli", name)
         container.argv += arguments
         return container.start()
 
 
 class Pod(Project):
-    """The only pod of a StatefulSet: its volumes, its init containers, its container, started as the manifest says."""
+    """The only pod of a StatefulSet: its volumes, init containers and container, started as in the manifest."""
 
     def __init__(self, file, images, secrets):
         super().__init__()

@@ -1,5 +1,5 @@
-"""What the images, the compose files, the manifest of Kubernetes and the unit of systemd promise, shown with the images
-that scripts/package images has built. `make test-dist DIST=images` is the door.
+"""Tests the images, the compose files, the Kubernetes manifest and the systemd unit, with the images built by
+scripts/package images. `make test-dist DIST=images` runs it.
 """
 
 import json
@@ -109,7 +109,7 @@ class ComposeFiles(unittest.TestCase):
     def info(self, project):
         cli = project.cli("info", "nightly", "--json")
         self.assertEqual(cli.process.wait(60), 0, cli.output())
-        # What it says on its standard error may come before it.
+        # Its standard error may come first.
         (holder,) = json.loads(cli.output().splitlines()[-1])["holders"]
         return holder["owner"], holder["fence"]
 
@@ -131,13 +131,13 @@ class ComposeFiles(unittest.TestCase):
                 wait_until(lambda: all(self.primary(s) == "replica" for s in sentinels), "all Sentinels agree")
                 self.assertEqual(self.info(project), before)
                 self.assertTrue(holder.runs(), holder.output())
-                # Its name is there again, and the Sentinels make it a replica.
+                # Its name resolves again, and the Sentinels make it a replica.
                 primary.start().wait_healthy()
                 wait_until(lambda: primary.redis().role()[0] == "slave", "the old primary is a replica", 120)
                 wait_until(lambda: primary.redis().exists("nightly"), "it has the lock")
                 holder.stop(signal.SIGTERM)
                 wait_until(lambda: not replica.redis().exists("nightly"), "the holder releases on the new primary")
-                # What a failover wrote outlives a restart.
+                # The configuration that a failover wrote survives a restart.
                 replica.stop()
                 replica.start().wait_healthy()
                 self.assertEqual(replica.redis().role()[0], "master")
