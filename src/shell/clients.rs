@@ -1,5 +1,5 @@
-//! Clients with queued requests: blocked clients, and subscribers that wait without blocking. How they start to wait,
-//! get their replies, and leave.
+//! Clients with queued requests: blocked clients, and subscribers that wait without blocking (NOTIFY). This file makes
+//! them wait, replies to them, and handles their disconnection.
 //!
 //! Every blocked client is unblocked exactly once, when its entry is removed from `waiting`. Server callbacks decide
 //! nothing: they record events.
@@ -57,10 +57,10 @@ struct WaitingClient {
 
 /// The request of a waiting client, and its outcome, which a blocked client gets as the reply.
 ///
-/// After a client was unblocked with it, the server calls, before its event loop sleeps, either the reply callback and
-/// then `free`, or only `free` if the client is gone; an undelivered grant then goes to the next waiter. A written
-/// reply counts as delivered, even to a client that the server closes in this iteration because its user was deleted,
-/// its output buffer is too large, or its socket breaks.
+/// After the module has unblocked the client, and before the event loop sleeps, the server calls the reply callback and
+/// then `free`. If the client is gone it calls only `free`, and an undelivered grant goes to the next waiter. A written
+/// reply counts as delivered, even if the server closes the client in this iteration because its user was deleted, its
+/// output buffer is too large, or its socket breaks.
 struct WaitingRequest {
     id: RequestId,
     client: ClientId,
@@ -68,7 +68,7 @@ struct WaitingRequest {
     prefix: Prefix,
     /// The key, if its command is a SET of another lock library.
     adopted_key: Option<Box<[u8]>>,
-    /// Whether a SET may wait for the lock.
+    /// Whether a SET with `lock.adopt-wait` may wait for the lock.
     is_waited_for_by_sets: bool,
     /// The outcome, once the client is unblocked.
     outcome: Option<WaitOutcome>,
@@ -111,8 +111,8 @@ impl WaitingClients {
         self.waiting.insert(id, waiting);
     }
 
-    /// A connection has closed: the requests of a subscriber may keep a reserved position. The request of a blocked
-    /// client is handled by [`WaitingClients::disconnected`], which follows.
+    /// A connection has closed. The positions of a subscriber's requests may be reserved. For a blocked client,
+    /// [`WaitingClients::disconnected`] follows.
     pub fn client_disconnected(&mut self, manager: &mut LockManager, client: ClientId) {
         self.last_disconnected = Some(client);
         let requests = self.by_subscriber.remove(&client).unwrap_or_default();
@@ -127,8 +127,7 @@ impl WaitingClients {
         }
     }
 
-    /// The server has unblocked the client: its connection closed, or it is still connected and gets an error from the
-    /// server.
+    /// The server has unblocked the client, because its connection closed or because the server has sent it an error.
     pub fn disconnected(&mut self, manager: &mut LockManager, now: &Now, blocked: BlockedId) {
         let last_disconnected = self.last_disconnected;
         if let Some((request, client)) = self.remove_unblocked(blocked) {
@@ -239,18 +238,18 @@ impl Park for PassClients<'_> {
 /// lists.
 const UNBLOCKING_US: u64 = 8;
 
-/// A request whose wait began less than this long ago is granted with the permissions it had when it was sent: the ACL
-/// could just as well have changed right after the grant. Checking again costs 3,000 to 4,000 instructions, a tenth of
-/// a hand-off (callgrind, Redis 7.0.15), and waits are shorter than this where hand-offs are frequent. The server
-/// offers modules neither an event nor a counter for ACL changes.
-const PERMITTED_FOR_MS: u64 = 20;
+/// After a wait of this length, a grant checks the permissions of the user again. After a shorter wait the permissions
+/// at the time of the request suffice, because the ACL could just as well have changed right after the grant. Checking
+/// costs 3,000 to 4,000 instructions, a tenth of a hand-off (callgrind, Redis 7.0.15), and where hand-offs are frequent
+/// waits are shorter than this. The server offers modules neither an event nor a counter for ACL changes.
+const RECHECK_PERMISSION_AFTER_MS: u64 = 20;
 
 impl Clients for PassClients<'_> {
     /// A queued request is granted later than it was sent, and in between its user may have lost the permissions that
     /// the server checked.
     #[inline]
     fn may_be_granted(&mut self, request: RequestId, names: &[&[u8]], waited_ms: u64) -> bool {
-        waited_ms < PERMITTED_FOR_MS || self.is_permitted(request, names)
+        waited_ms < RECHECK_PERMISSION_AFTER_MS || self.is_permitted(request, names)
     }
 
     fn reply(&mut self, request: RequestId, outcome: WaitOutcome) -> Delivery {
@@ -310,8 +309,8 @@ impl PassClients<'_> {
     }
 }
 
-/// Arguments for permission checks, created on first use: three new strings for each check would cost 800 of the 42,100
-/// instructions of a hand-off (callgrind, Redis 7.0.15).
+/// String objects for the arguments of permission checks, created on first use and reused. Creating three strings for
+/// each check would cost 800 of the 42,100 instructions of a hand-off (callgrind, Redis 7.0.15).
 #[derive(Default)]
 struct CheckArguments {
     /// The name of each prefix's `*.ACQUIRE`.
@@ -321,8 +320,8 @@ struct CheckArguments {
 }
 
 impl CheckArguments {
-    /// Whether the user may still send this `*.ACQUIRE` for these keys. A command's hand-off concerns the command's own
-    /// key.
+    /// Whether the user may still send this `*.ACQUIRE` for these keys. If the hand-off is made by a command, the key
+    /// is usually an argument of that command, whose string object is used.
     fn may_acquire(
         &mut self,
         user: &User<'_>,
@@ -330,10 +329,10 @@ impl CheckArguments {
         names: &[&[u8]],
         arguments: &KeyArguments<'_, Str<'_>>,
     ) -> bool {
-        let is_it = |command: &&Command| command.action == Action::Acquire(prefix);
-        let Some(command) = CATALOG.iter().find(is_it) else { return true };
+        let is_match = |command: &&Command| command.action == Action::Acquire(prefix);
+        let Some(command) = CATALOG.iter().find(is_match) else { return true };
         let name = self.names.entry(command.name).or_insert_with(|| OwnedStr::new(command.name.as_bytes()));
-        // The other arguments are not keys, but Redis 8.6 checks their number first.
+        // The other arguments are not keys, but Redis 8.6 checks the arity first.
         let other = self.other.get_or_insert_with(|| OwnedStr::new(b"-")).as_str();
         let count = prefix.takes_multiple_keys().then(|| OwnedStr::new(names.len().to_string().as_bytes()));
         let keys = names.iter().map(|name| StrOfKey::find(arguments, name));

@@ -5,31 +5,32 @@ use lock::value::time::{Instant, Now, Timestamp};
 use super::ffi::time as ffi;
 use super::main_state::{TimeSlice, MAIN};
 
-/// The wall clock counts as set if its difference to the monotonic clock has changed by more than this. A smaller
-/// change may be rounding, or a delay between the two readings. Smaller changes add up until they exceed it.
+/// The wall clock was set if its difference to the monotonic clock has changed by more than this. A smaller change may
+/// be rounding, or a delay between the two readings. Small changes add up until the sum exceeds this.
 const TOLERANCE_MS: u64 = 20;
 
 /// The longest time slice; remaining work is left for the next one.
-const SLICE_US: u64 = 1_000;
+const MAX_SLICE_US: u64 = 1_000;
 
 /// The shortest time slice, however long the previous ones were, so that nothing starves.
-const LEAST_US: u64 = 200;
+const MIN_SLICE_US: u64 = 200;
 
-/// Four microseconds between slices earn one for the next slice. So the commands and the timer of one event-loop
-/// iteration together take hardly more than [`SLICE_US`].
-const PAUSE_FOR_ONE: u64 = 4;
+/// A pause of this many microseconds between slices adds one microsecond to the next slice. So the commands and the
+/// timer callback of one event-loop iteration together take little more than [`MAX_SLICE_US`].
+const PAUSE_PER_EARNED: u64 = 4;
 
-/// The clock is read once per this many units of work, each of which takes a few microseconds.
-const UNITS_A_READING: u32 = 4;
+/// How many units of work pass between two readings of the clock. A unit takes a few microseconds.
+const UNITS_PER_CLOCK_READ: u32 = 4;
 
-/// The cost to the server of removing a lock outside an engine pass, including our callback, when thousands of leases
-/// expire together. It is not measured, because the server does other work in between.
+/// What it costs the server to remove a lock outside an engine pass, including the module's callback, when thousands of
+/// leases expire together. The module charges this constant instead of measuring, because the server does other work in
+/// between.
 const REMOVAL_NS: u64 = 400;
 
-/// The longest iteration of a busy server's event loop, without scripts and other slow commands.
+/// How long an event-loop iteration of a busy server takes at most, without scripts and other slow commands.
 const ITERATION_US: u64 = 20_000;
 
-/// Call at module start: changes of the wall clock are detected from then on.
+/// Starts to detect changes of the wall clock. Call it at module start.
 pub fn start() {
     was_set();
 }
@@ -40,11 +41,10 @@ pub fn now() -> Now {
     Now::by(wall_us, ffi::monotonic_us).within(charge_budget)
 }
 
-/// The time by which a lock that the server removed outside an engine pass counts as expired: if its deadline is
-/// earlier than this. The decision time would be too early by up to one event-loop iteration. The server expires keys
-/// by the current time, and the last of thousands of grants in one iteration have fencing tokens ahead of the decision
-/// time.
-pub fn of_expiry() -> Now {
+/// The time for deciding whether a lock that the server removed outside an engine pass had expired. The decision time
+/// would be too early by up to one event-loop iteration, because the server expires keys by the current time, and
+/// because the last of thousands of grants in one iteration have fencing tokens ahead of the decision time.
+pub fn for_expiry() -> Now {
     Now::by(|| ffi::wall_ms() * 1_000 + ITERATION_US, ffi::monotonic_us)
 }
 
@@ -68,10 +68,10 @@ pub fn end_slice() -> u64 {
 impl TimeSlice {
     /// The time slice that begins now.
     fn after_pause(self, now_us: u64) -> TimeSlice {
-        let earned_us = now_us.saturating_sub(self.ended_us) / PAUSE_FOR_ONE;
+        let earned_us = now_us.saturating_sub(self.ended_us) / PAUSE_PER_EARNED;
         let taken_us = self.taken_us.saturating_sub(earned_us) + self.removals * REMOVAL_NS / 1_000;
-        let left_us = SLICE_US.saturating_sub(taken_us);
-        TimeSlice { ends_us: now_us + left_us.max(LEAST_US), taken_us: SLICE_US - left_us, removals: 0, ..self }
+        let left_us = MAX_SLICE_US.saturating_sub(taken_us);
+        TimeSlice { ends_us: now_us + left_us.max(MIN_SLICE_US), taken_us: MAX_SLICE_US - left_us, removals: 0, ..self }
     }
 }
 
@@ -85,7 +85,7 @@ fn charge_budget(units: u32) -> bool {
         }
         return false;
     }
-    units % UNITS_A_READING == 0 && ffi::monotonic_us() >= slice.ends_us
+    units % UNITS_PER_CLOCK_READ == 0 && ffi::monotonic_us() >= slice.ends_us
 }
 
 /// The server has removed a lock outside an engine pass, which shortens the next time slice.
@@ -105,8 +105,8 @@ pub fn instant() -> Instant {
     Instant::from_ms(ffi::monotonic_us() / 1000)
 }
 
-/// Milliseconds until the wall clock reaches this time, unless it is set. Unlike the decision time, this does not stand
-/// still during a script or a transaction.
+/// Milliseconds until the wall clock reaches this time, unless it is set. This reads the current time, whereas the
+/// decision time does not advance during a script or a transaction.
 pub fn ms_until(timestamp: Timestamp) -> u64 {
     timestamp.ms_since(Timestamp::from_ms(ffi::wall_ms()))
 }

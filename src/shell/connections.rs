@@ -6,9 +6,9 @@ use super::ffi::context::Ctx;
 use super::ffi::server::is_connection;
 use super::main_state::{KNOWN_CONNECTIONS, MAIN};
 
-/// The client of a command, if it is a connection. The client of a script is not, and neither is the temporary client
-/// of another module's call: their disconnection would never be reported. The server is asked only about unknown
-/// clients: it replies with a string, which would cost an acquire and release with SESSION 770 instructions (4 %).
+/// The client of a command, if it is a connection. The clients of scripts and of other modules' calls are not, because
+/// the server would never report their disconnection. Only unknown clients are looked up: the server returns a string,
+/// which would cost an acquire and release with SESSION 770 instructions (4 %).
 pub fn connection_of(ctx: Ctx<'_>) -> Option<ClientId> {
     let client = ClientId(ctx.client_id());
     let known = &MAIN.connections[client.0 as usize % KNOWN_CONNECTIONS];

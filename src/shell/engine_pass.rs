@@ -34,8 +34,8 @@ use super::state::{self, State};
 /// The host of the engine during a command.
 pub type CommandHost<'a> = Host<'a, Store<'a>, PassClients<'a>>;
 
-/// Runs the engine for a command with these keys; `opened` is the first one it opens, if already open, and `waiter` is
-/// its client, if it may wait.
+/// Runs the engine for a command with these keys. `opened` is the key that the engine opens first, if it is already
+/// open. `waiter` is the client of the command, if it may wait.
 ///
 /// # Errors
 /// The state is in use: a command inside a callback inside a command.
@@ -105,7 +105,7 @@ impl<'c> FastPass<'c> {
         }
     }
 
-    /// Out of line, as below: a request without SESSION then reserves no register for it.
+    /// Out of line, like `release_bound`, so that a request without SESSION reserves no registers for this.
     #[inline(never)]
     fn acquire_bound(
         self,
@@ -193,23 +193,23 @@ impl<'c> LazyKey<'c> for CommandKey<'c> {
 /// # Errors
 /// See [`of_command`].
 pub fn with_state<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Result<R, ErrorReply> {
-    let worked = state::borrow(|state, now| {
+    let result = state::borrow(|state, now| {
         let result = work(state, now);
         schedule_and_wake(&mut state.manager);
         result
     });
-    worked.ok_or(errors::BUSY)
+    result.ok_or(errors::BUSY)
 }
 
-/// The timer callback: decides without a command. Every lock that ends outside the module's own commands is processed
-/// here, where writing is allowed. While the server refuses writes, the timer retries after a while, because no event
+/// The timer callback: decides without a command. If a hold ends outside the module's commands, it is processed here,
+/// where the server allows writes. While the server refuses writes, the timer retries every 10 ms, because no event
 /// reports the end of a pause.
 ///
 /// # Safety
 /// Only the server may call it, as the callback of the module's timer.
 pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void) {
     timer::fired();
-    let played = guard("timer", || {
+    let completed = guard("timer", || {
         let pass = MeasuredPass::of_timer();
         stall::record_sign_of_life();
         // SAFETY: the context of this callback.
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
                 clients: PassClients { ctx, arguments, clients, on_delivered: state::record_delivered, waiter: None },
                 now,
             };
-            // What the slice has no time for stays due.
+            // Work that does not fit into the slice stays due.
             now.begin_slice();
             inspections::inspect(manager, &mut host);
             manager.with_host(&mut host).tick();
@@ -232,7 +232,7 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
             let is_held_back = manager.has_due() && host.keys.was_refused();
             write_check::record_held_back(is_held_back, now.instant());
             if is_held_back {
-                // Waits still time out on time.
+                // Waits must still time out on time.
                 let retry = now.instant().plus_ms(WRITE_RETRY_MS);
                 let instant = next_timer(manager).instant.map_or(retry, |next| next.min(retry));
                 timer::arm(NextTimer { instant: Some(instant), timestamp: None });
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _: *mut c_void)
         keyspace_events::publish(ctx);
         drop(pass);
     });
-    if played.is_none() {
+    if completed.is_none() {
         // After a panic, rearm the timer, because other keys must still be served.
         timer::arm(NextTimer { instant: Some(clock::instant().plus_ms(WRITE_RETRY_MS)), timestamp: None });
     }
@@ -266,8 +266,8 @@ fn next_timer(manager: &LockManager) -> NextTimer {
     NextTimer { instant: next.instant.into_iter().chain(inspections::due()).min(), ..next }
 }
 
-/// The same from a command. It may run just before the server sleeps, after a command with a blocked client, or on a
-/// thread of another module while the server sleeps.
+/// Arms the timer after a command, and wakes the server if it might sleep for too long: a command may run just before
+/// the server sleeps, or on a thread of another module while the server sleeps.
 #[inline]
 fn schedule_and_wake(manager: &mut LockManager) {
     if manager.take_needs_rearm() || manager.has_due() || events::is_any() {
@@ -311,7 +311,7 @@ impl Drop for MeasuredPass {
     fn drop(&mut self) {
         let Some(began_us) = self.began_us else { return };
         let now_us = clock::end_slice();
-        let mut longest = MAIN.figures.longest_turn.borrow_mut();
+        let mut longest = MAIN.figures.longest_pass.borrow_mut();
         let longest_us = longest.current(Instant::from_ms(now_us / 1000));
         *longest_us = (*longest_us).max(now_us.saturating_sub(began_us));
     }

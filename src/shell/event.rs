@@ -11,9 +11,9 @@ use super::slots::Slots;
 
 #[derive(Debug, PartialEq)]
 pub enum Event {
-    /// The key was removed, replaced or renamed; the last fencing token of the lock that it held.
+    /// A lock with this latest fencing token was removed from the key, replaced or renamed.
     KeyRemoved(Key, Fence),
-    /// Locks were removed from keys of the database; beyond a number of events they are not recorded one by one.
+    /// Locks were removed from keys of the database. Recorded if too many events are pending to record each removal.
     ManyRemoved(i32),
     /// A lock was removed from a key that no request waits for.
     LockRemoved,
@@ -38,7 +38,7 @@ pub enum Event {
     /// The server became a replica.
     Demoted,
     /// The server started, loaded its data or was promoted to primary.
-    Began {
+    Started {
         since: Instant,
         /// `lock.grace` at that time: a later change does not start a grace period.
         grace_ms: u64,

@@ -1,5 +1,5 @@
-//! Figures of the last one to two minutes in bounded memory: durations of waits and holds, the longest engine pass. Also rate
-//! limiting for log lines of one kind.
+//! Figures of the last one to two minutes in bounded memory: durations of waits, and the longest engine pass. Also
+//! rate limiting of log lines.
 
 use std::mem;
 
@@ -44,11 +44,11 @@ impl<F: Default> Windows<F> {
     }
 }
 
-/// Longer durations count as this: a year in ms.
-const LONGEST_MS: u64 = 31_536_000_000;
+/// A longer duration counts as this one, which is a year.
+const MAX_DURATION_MS: u64 = 31_536_000_000;
 
-/// Percentiles are exact to 1 %, which makes a histogram 16 KB large.
-const DIGITS: u8 = 2;
+/// Percentiles are exact to 1 %. A histogram then takes 16 KB.
+const SIGNIFICANT_DIGITS: u8 = 2;
 
 /// Percentiles in ms; 0 if there are no samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,18 +60,19 @@ pub struct Percentiles {
     pub max: u64,
 }
 
-/// Durations of one kind. Takes no memory while empty.
-pub struct Durations(Option<Windows<Gathered>>);
+/// Durations of one kind, for percentiles. Allocates nothing while empty.
+pub struct Durations(Option<Windows<Samples>>);
 
-struct Gathered {
+struct Samples {
     histogram: Histogram<u32>,
     max: u64,
 }
 
-impl Default for Gathered {
-    fn default() -> Gathered {
-        let histogram = Histogram::new_with_bounds(1, LONGEST_MS, DIGITS).expect("the bounds are in order");
-        Gathered { histogram, max: 0 }
+impl Default for Samples {
+    fn default() -> Samples {
+        let histogram =
+            Histogram::new_with_bounds(1, MAX_DURATION_MS, SIGNIFICANT_DIGITS).expect("the bounds are in order");
+        Samples { histogram, max: 0 }
     }
 }
 
@@ -82,7 +83,7 @@ impl Durations {
 
     /// Adds a duration.
     pub fn add(&mut self, now: Instant, ms: u64) {
-        let windows = self.0.get_or_insert_with(|| Windows::new(Gathered::default(), Gathered::default()));
+        let windows = self.0.get_or_insert_with(|| Windows::new(Samples::default(), Samples::default()));
         let gathered = windows.current(now);
         gathered.histogram.saturating_record(ms);
         gathered.max = gathered.max.max(ms);
@@ -102,22 +103,22 @@ impl Durations {
 }
 
 /// The shortest time between two lines of one kind, in milliseconds.
-const BETWEEN_MS: u64 = 1_000;
+const MIN_INTERVAL_MS: u64 = 1_000;
 
 /// Rate limiting for one kind of line: the time of the last line, and how many have been omitted since.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pace {
+pub struct RateLimit {
     last: Option<Instant>,
     omitted: u64,
 }
 
-impl Pace {
+impl RateLimit {
     /// No line has been written yet.
-    pub const NEVER: Pace = Pace { last: None, omitted: 0 };
+    pub const NEVER: RateLimit = RateLimit { last: None, omitted: 0 };
 
-    /// How many lines were omitted before this one; `None`: this one is omitted too.
+    /// Whether a line may be written now: how many lines were omitted before it, or `None` if it must be omitted too.
     pub fn admit(&mut self, now: Instant) -> Option<u64> {
-        if self.last.is_some_and(|last| now.ms_since(last) < BETWEEN_MS) {
+        if self.last.is_some_and(|last| now.ms_since(last) < MIN_INTERVAL_MS) {
             self.omitted += 1;
             return None;
         }

@@ -12,9 +12,9 @@ use super::ffi::server::{client_address, client_name};
 use super::main_state::MAIN;
 use super::settings;
 
-/// The most grants that are remembered, the newest ones. A connection whose grant is forgotten may wait for itself
-/// once, for at most `lock.adopt-wait`.
-const MOST: usize = 10_000;
+/// How many grants are remembered, the newest ones. A connection whose grant is forgotten may wait for itself once, for
+/// at most `lock.adopt-wait`.
+const MAX_REMEMBERED: usize = 10_000;
 
 /// Whether a SET may wait for this key.
 #[inline]
@@ -22,18 +22,18 @@ pub fn may_be_waited_for(key: &[u8]) -> bool {
     settings::adopt_wait().is_some() && MAIN.adopt.keys.borrow().may_hold_adopted(key)
 }
 
-/// Records that the connection was granted a lock with this fencing token. `None`: a script or another module was; the
-/// server does not reveal which connection runs a script. A grant may have more than one connection: a request can be
-/// repeated on another connection, for one of multiple keys that share the fencing token.
+/// Records that the connection was granted a lock with this fencing token. `None` stands for a script or another
+/// module, because the server does not reveal which connection runs a script. A grant may have more than one
+/// connection, because a request can be repeated on another one, and multiple keys may share the fencing token.
 pub fn record(fence: Fence, client: Option<ClientId>) {
     let mut grants = MAIN.adopt.granted.borrow_mut();
     grants.insert((fence, client));
-    while grants.len() > MOST {
+    while grants.len() > MAX_REMEMBERED {
         grants.pop_first();
     }
 }
 
-/// Records the same for an adopted lock, for which LOCK.INFO and LOCK.LOG show the connection.
+/// As [`record`], for an adopted lock. LOCK.INFO and LOCK.LOG show its connection.
 pub fn record_adopted(ctx: Ctx<'_>, fence: Fence, client: Option<ClientId>) {
     record(fence, client);
     let mut clients = MAIN.adopt.clients.borrow_mut();
@@ -41,7 +41,7 @@ pub fn record_adopted(ctx: Ctx<'_>, fence: Fence, client: Option<ClientId>) {
         // Looked up once per connection, because the server queries its socket. Remains known after the connection has
         // closed.
         clients.insert(client, GrantedTo { addr: client_address(client.0), name: client_name(ctx, client.0) });
-        while clients.len() > MOST {
+        while clients.len() > MAX_REMEMBERED {
             clients.pop_first();
         }
     }
@@ -55,8 +55,8 @@ pub fn granted_to(fence: Fence) -> Option<(ClientId, GrantedTo)> {
     Some((client, MAIN.adopt.clients.borrow().get(&client)?.clone()))
 }
 
-/// Whether the connection was granted the lock with this fencing token, or may have been, by a script.
-pub fn may_be_by(fence: Fence, client: ClientId) -> bool {
+/// Whether the connection was granted the lock with this fencing token, or may have been by a script that it sent.
+pub fn may_belong_to(fence: Fence, client: ClientId) -> bool {
     let granted = MAIN.adopt.granted.borrow();
     granted.contains(&(fence, None)) || granted.contains(&(fence, Some(client)))
 }

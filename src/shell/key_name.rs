@@ -7,23 +7,23 @@ use crate::shell::ffi::string::{OwnedStr, Str};
 pub enum StrOfKey<'a> {
     Argument(Str<'a>),
     /// Created for this key.
-    Own(OwnedStr),
+    New(OwnedStr),
 }
 
 impl<'a> StrOfKey<'a> {
-    /// If there is more than one argument, compares pointers only: comparing each key with the names of 128 keys would
-    /// cost too much.
+    /// Finds the argument with this name. If there are several, compares only pointers, because comparing the bytes of
+    /// up to 128 names for each key would cost too much.
     #[inline]
     pub fn find(arguments: &KeyArguments<'a, Str<'a>>, name: &[u8]) -> StrOfKey<'a> {
         let KeyArguments { arguments, names } = arguments;
-        let is_it = |argument: &&[u8]| match names {
+        let is_match = |argument: &&[u8]| match names {
             [_] => *argument == name,
             _ => std::ptr::eq(*argument, name),
         };
-        let position = names.iter().position(is_it);
+        let position = names.iter().position(is_match);
         match position.and_then(|position| arguments.get(position)) {
             Some(argument) => StrOfKey::Argument(*argument),
-            None => StrOfKey::Own(OwnedStr::new(name)),
+            None => StrOfKey::New(OwnedStr::new(name)),
         }
     }
 
@@ -31,7 +31,7 @@ impl<'a> StrOfKey<'a> {
     pub fn as_str(&self) -> Str<'_> {
         match self {
             StrOfKey::Argument(name) => *name,
-            StrOfKey::Own(name) => name.as_str(),
+            StrOfKey::New(name) => name.as_str(),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The module's state in addition to [`State`](super::state::State): everything that server callbacks access while an
-//! engine pass has the state borrowed, and that commands check before they borrow it. This file has only the data; the
-//! modules named below define its meaning.
+//! The module's state in addition to [`State`](super::state::State): what server callbacks access while an engine pass
+//! has the state borrowed, and what commands check before they borrow it. This file has only the data. The comment on
+//! each type names the module that uses it.
 //!
-//! Every other `static` is a setting whose address the server has, or is shared with other threads.
+//! Any other `static` is a setting at an address that the server knows, or is shared with other threads.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,14 +21,14 @@ use lock::value::owner::Owner;
 use lock::value::time::Instant;
 use redis_module::raw;
 
+use super::detected_stall::DetectedStall;
 use super::event::Event;
 use super::ffi::blocked::BlockedId;
 use super::ffi::context::Ctx;
 use super::ffi::main_thread::MainThread;
 use super::ffi::string::OwnedStr;
 use super::ffi::time::{TimerCallback, TimerId};
-use super::figures::{Durations, Pace, Windows};
-use super::noticed_stall::NoticedStall;
+use super::figures::{Durations, RateLimit, Windows};
 
 pub static MAIN: MainThread<MainState> = MainThread::new(MainState::new());
 
@@ -45,7 +45,7 @@ pub struct Freeing {
     pub by_other_threads: ByLockType<AtomicI64>,
 }
 
-/// The state of each module.
+/// One field for each module of the shell that has such state.
 pub struct MainState {
     pub recorded: RecordedEvents,
     pub clock: Clock,
@@ -71,7 +71,7 @@ pub struct MainState {
 pub const KNOWN_CONNECTIONS: usize = 256;
 
 /// The number of kinds of rate-limited log lines.
-pub const PACED_LINES: usize = 7;
+pub const RATE_LIMITED_LINES: usize = 7;
 
 /// Recorded by callbacks: `background/events`.
 pub struct RecordedEvents {
@@ -107,8 +107,8 @@ pub struct TimeSlice {
 pub struct Timer {
     pub setup: Cell<Option<TimerSetup>>,
     pub armed: Cell<Option<ArmedTimer>>,
-    /// The last timer fired early, so none is armed before the next event-loop iteration.
-    pub is_held_back: Cell<bool>,
+    /// Whether the last timer fired early, so that none is armed before the next event-loop iteration.
+    pub is_arming_deferred: Cell<bool>,
 }
 
 /// What the timer needs, from the start of the module to its unloading.
@@ -129,7 +129,7 @@ pub struct ArmedTimer {
 /// `background/inspections`.
 pub struct Inspections {
     pub due: Cell<Option<Instant>>,
-    /// Whether there was a key to inspect since the last inspection. Where a lock changes hands quickly, this avoids
+    /// Whether there was a key to inspect since the last inspection. If a lock is handed off frequently, this avoids
     /// rearming the timer for each waiter.
     pub were_needed: Cell<bool>,
     /// The number of inspections since the last command that saw a waiter.
@@ -138,7 +138,7 @@ pub struct Inspections {
 
 /// The write check: `background/write_check`.
 pub struct WriteCheckState {
-    /// The LOCK.APPLY that is running is the probe of the write check.
+    /// Whether the LOCK.APPLY that is running is the probe of the write check.
     pub is_probing: Cell<bool>,
     pub is_in_cluster: Cell<bool>,
     /// Since when due work has been held back.
@@ -147,12 +147,12 @@ pub struct WriteCheckState {
 
 /// Whether the server was paused: `background/stall`.
 pub struct Stall {
-    /// The last sign of life.
+    /// When the module was last called by the server's cron, by its timer or for a replica.
     pub last: Cell<Option<Instant>>,
-    /// The interval between signs of life.
+    /// The interval of the server's cron.
     pub period_ms: Cell<u64>,
     pub replicas: Cell<usize>,
-    pub noticed: Cell<Option<NoticedStall>>,
+    pub detected: Cell<Option<DetectedStall>>,
 }
 
 /// Consumers of effects: `replication`.
@@ -167,15 +167,15 @@ pub struct Removals {
     pub expired: Cell<u64>,
     /// Locks that expired when their keys were opened in this engine pass.
     pub in_pass: RefCell<Vec<(Key, Owner, Fence)>>,
-    /// How many removals were logged since the last engine pass ended.
+    /// How many removals were recorded since the last engine pass ended.
     pub recorded: Cell<usize>,
 }
 
 /// How many keys hold a lock: `keyspace/held_counts`.
 pub struct Held {
     /// Keys added and removed on the main thread, outside the engine.
-    pub here: Cell<ByLockType<i64>>,
-    /// What was in memory after the last flush of all databases.
+    pub on_main_thread: Cell<ByLockType<i64>>,
+    /// The locks in memory after the last flush of all databases.
     pub flushed: Cell<ByLockType<Flushed>>,
 }
 
@@ -205,14 +205,14 @@ pub struct KeyEvents {
 pub struct Figures {
     /// From queueing to grant.
     pub waits: RefCell<Durations>,
-    pub longest_turn: RefCell<Windows<u64>>,
-    pub lines: RefCell<[Pace; PACED_LINES]>,
+    pub longest_pass: RefCell<Windows<u64>>,
+    pub lines: RefCell<[RateLimit; RATE_LIMITED_LINES]>,
 }
 
 /// Guards against recursive calls: `commands/exec`.
 pub struct Exec {
     pub is_running: Cell<bool>,
-    pub is_telling: Cell<bool>,
+    pub is_reporting_keys: Cell<bool>,
 }
 
 /// Commands of other lock libraries: `adopt`.
@@ -231,7 +231,7 @@ pub struct Adopt {
     /// The original commands that the server has, one bit each.
     pub known: Cell<u32>,
     pub is_filtering: Cell<bool>,
-    /// The next command that the filter sees was called by the module itself.
+    /// Whether the next command that the filter sees was called by the module itself.
     pub is_calling_original: Cell<bool>,
     /// How many locks were released by DEL.
     pub released: Cell<u64>,
@@ -254,7 +254,7 @@ impl MainState {
                 slice: Cell::new(TimeSlice { began_us: None, ends_us: 0, ended_us: 0, taken_us: 0, removals: 0 }),
                 ahead_ms: Cell::new(None),
             },
-            timer: Timer { setup: Cell::new(None), armed: Cell::new(None), is_held_back: Cell::new(false) },
+            timer: Timer { setup: Cell::new(None), armed: Cell::new(None), is_arming_deferred: Cell::new(false) },
             inspections: Inspections {
                 due: Cell::new(None),
                 were_needed: Cell::new(false),
@@ -269,23 +269,23 @@ impl MainState {
                 last: Cell::new(None),
                 period_ms: Cell::new(1_000),
                 replicas: Cell::new(0),
-                noticed: Cell::new(None),
+                detected: Cell::new(None),
             },
             // Until consumers have been counted, assume there is one.
             consumers: Consumers { is_any: Cell::new(true), is_backlog_only: Cell::new(false) },
             removals: Removals { expired: Cell::new(0), in_pass: RefCell::new(Vec::new()), recorded: Cell::new(0) },
             held: Held {
-                here: Cell::new(ByLockType([0; 4])),
+                on_main_thread: Cell::new(ByLockType([0; 4])),
                 flushed: Cell::new(ByLockType([Flushed { locks: 0, freed_before: 0 }; 4])),
             },
             lock_memory: LockMemory { data_type: Cell::new(null_mut()), spares: RefCell::new(Vec::new()) },
             key_events: KeyEvents { events: RefCell::new(VecDeque::new()), is_publishing: Cell::new(false) },
             figures: Figures {
                 waits: RefCell::new(Durations::new()),
-                longest_turn: RefCell::new(Windows::new(0, 0)),
-                lines: RefCell::new([Pace::NEVER; PACED_LINES]),
+                longest_pass: RefCell::new(Windows::new(0, 0)),
+                lines: RefCell::new([RateLimit::NEVER; RATE_LIMITED_LINES]),
             },
-            exec: Exec { is_running: Cell::new(false), is_telling: Cell::new(false) },
+            exec: Exec { is_running: Cell::new(false), is_reporting_keys: Cell::new(false) },
             adopt: Adopt {
                 keys: RefCell::new(AdoptedKeys::none()),
                 observed: RefCell::new(AdoptedKeys::none()),

@@ -1,8 +1,8 @@
-//! The shell: everything that touches the server, and all unsafe code.
+//! The shell: everything that calls the server or is called by it, and all unsafe code.
 //!
 //! Imports run one way, from left to right: `start`, `commands`, `engine_pass`, `observe`, `keyspace`, `state`,
 //! `clients`, `adopt`, `background`, `replication`, `settings`, `clock`, `granted_here`, `connections`, `main_state`,
-//! `figures`, `noticed_stall`, `event`, `key_name`, `slots`, `ffi`.
+//! `figures`, `detected_stall`, `event`, `key_name`, `slots`, `ffi`.
 
 mod adopt;
 mod background;
@@ -10,6 +10,7 @@ mod clients;
 mod clock;
 mod commands;
 mod connections;
+mod detected_stall;
 mod engine_pass;
 mod event;
 mod ffi;
@@ -18,7 +19,6 @@ mod granted_here;
 mod key_name;
 mod keyspace;
 mod main_state;
-mod noticed_stall;
 mod observe;
 mod replication;
 mod settings;

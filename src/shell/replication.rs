@@ -1,9 +1,9 @@
 //! Replication: effects are sent to replicas and the append-only file when the decision is made, if anything consumes
 //! them. `keyspace/effects` applies them.
 //!
-//! The module knows whether there is a consumer, that is a replica, a replication backlog or an append-only file,
-//! because building an unused effect costs a third of a request. The knowledge must be exact, or replicas would miss a
-//! grant. A consumer can appear only at one of these moments, each of which is an event:
+//! Building an effect costs a third of a request, so the module builds none without a consumer: a replica, a
+//! replication backlog or an append-only file. If it missed a consumer, replicas would miss a grant. A consumer can
+//! appear only at one of these moments, each of which is an event:
 //! - A replica's first synchronization and the start of an append-only file begin with a snapshot by a forked child,
 //!   which contains whatever was not sent before the fork. A replica that synchronizes partially needs the backlog of
 //!   an earlier one, which counts as a consumer.
@@ -25,9 +25,9 @@ use crate::shell::ffi::server::info_field;
 use crate::shell::ffi::string::Str;
 use crate::shell::main_state::MAIN;
 
-/// The origin of a change to the keyspace.
+/// What makes a change to the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum ChangeSource {
     /// A client's command: the server has accepted a write in this database.
     Command,
     /// The timer: no client's write was accepted, and it may be any database.
@@ -36,13 +36,13 @@ pub enum Scope {
 
 /// Sends the owner's current hold; `key_until` is the key's own deadline.
 #[inline]
-pub fn send_hold(ctx: Ctx<'_>, scope: Scope, key: Str<'_>, lock: &Lock, owner: &[u8], key_until: Deadline) {
-    if must_send_or_count(ctx, scope) {
+pub fn send_hold(ctx: Ctx<'_>, source: ChangeSource, key: Str<'_>, lock: &Lock, owner: &[u8], key_until: Deadline) {
+    if must_send_or_count(ctx, source) {
         encode_and_send(ctx, key, lock, owner, key_until);
     }
 }
 
-/// Out of line, because its stack frame would burden requests that send nothing.
+/// Out of line, because its stack frame would slow down requests that send nothing.
 #[inline(never)]
 fn encode_and_send(ctx: Ctx<'_>, key: Str<'_>, lock: &Lock, owner: &[u8], key_until: Deadline) {
     let Some(hold) = lock.hold(owner, key_until) else { return };
@@ -50,38 +50,38 @@ fn encode_and_send(ctx: Ctx<'_>, key: Str<'_>, lock: &Lock, owner: &[u8], key_un
 }
 
 /// Sends that this owner no longer holds the lock.
-pub fn send_drop(ctx: Ctx<'_>, scope: Scope, key: Str<'_>, owner: &[u8]) {
-    if must_send_or_count(ctx, scope) {
+pub fn send_drop(ctx: Ctx<'_>, source: ChangeSource, key: Str<'_>, owner: &[u8]) {
+    if must_send_or_count(ctx, source) {
         ctx.replicate(APPLY, key, Rest::WordAndBytes(c"DROP", owner));
     }
 }
 
-/// Sends that the holders whose leases had expired at this time no longer hold the lock.
-pub fn send_ended(ctx: Ctx<'_>, scope: Scope, key: Str<'_>, time: Timestamp) {
-    if must_send_or_count(ctx, scope) {
+/// Sends that all holders are removed whose leases had expired at this time.
+pub fn send_ended(ctx: Ctx<'_>, source: ChangeSource, key: Str<'_>, time: Timestamp) {
+    if must_send_or_count(ctx, source) {
         ctx.replicate(APPLY, key, Rest::WordAndInteger(c"ENDED", time.signed_ms()));
     }
 }
 
 /// Sends a semaphore's limit.
-pub fn send_limit(ctx: Ctx<'_>, scope: Scope, key: Str<'_>, lock: &Lock) {
+pub fn send_limit(ctx: Ctx<'_>, source: ChangeSource, key: Str<'_>, lock: &Lock) {
     let Some(limit) = lock.semaphore_limit() else { return };
-    if must_send_or_count(ctx, scope) {
+    if must_send_or_count(ctx, source) {
         ctx.replicate(APPLY, key, Rest::WordAndInteger(c"LIMIT", i64::from(limit)));
     }
 }
 
-/// Sends that no holder outlives the key, whose deadline was set by clients.
-pub fn send_clamp(ctx: Ctx<'_>, scope: Scope, key: Str<'_>) {
-    if must_send_or_count(ctx, scope) {
+/// Sends that no lease lasts longer than the key, whose deadline a client has set.
+pub fn send_clamp(ctx: Ctx<'_>, source: ChangeSource, key: Str<'_>) {
+    if must_send_or_count(ctx, source) {
         ctx.replicate(APPLY, key, Rest::Word(c"CLAMP"));
     }
 }
 
 /// Sends that the key was deleted.
 #[inline]
-pub fn send_removal(ctx: Ctx<'_>, scope: Scope, key: Str<'_>) {
-    if must_send_or_count(ctx, scope) {
+pub fn send_removal(ctx: Ctx<'_>, source: ChangeSource, key: Str<'_>) {
+    if must_send_or_count(ctx, source) {
         ctx.replicate(c"DEL", key, Rest::Nothing);
     }
 }
@@ -102,8 +102,8 @@ pub fn rewrite(aof: AofRewrite, key: Str<'_>, lock: &Lock) {
 /// Whether an effect must be sent. A command's change without a consumer is only counted for the server's save points.
 /// A timer's change is always sent, because the module API has no other way to count it.
 #[inline]
-fn must_send_or_count(ctx: Ctx<'_>, scope: Scope) -> bool {
-    if scope == Scope::Timer || MAIN.consumers.is_any.get() {
+fn must_send_or_count(ctx: Ctx<'_>, source: ChangeSource) -> bool {
+    if source == ChangeSource::Timer || MAIN.consumers.is_any.get() {
         return true;
     }
     ctx.replicate_verbatim();

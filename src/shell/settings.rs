@@ -56,7 +56,7 @@ pub struct Flag {
 }
 
 struct Settings {
-    /// ms; the lease if a request names none.
+    /// ms; the lease of a request without EX, PX or PERSIST.
     default_lease: Setting,
     /// ms; a longer lease is an error.
     max_lease: Setting,
@@ -85,11 +85,11 @@ pub const ADOPT: &str = "adopt";
 /// Without the prefix `lock.`: patterns of keys on which clients are only observed.
 pub const ADOPT_OBSERVE: &str = "adopt-observe";
 
-/// The settings whose values are patterns.
+/// The settings that take key patterns.
 const PATTERNS: [&str; 2] = [ADOPT, ADOPT_OBSERVE];
 
-/// Whether the value is patterns, and may therefore have multiple words.
-pub fn is_patterns(name: &str) -> bool {
+/// Whether the setting takes key patterns, so that its value may have multiple words.
+pub fn takes_patterns(name: &str) -> bool {
     PATTERNS.contains(&name)
 }
 
@@ -150,7 +150,7 @@ pub fn register(
         let is_taken = |text: &String| {
             SETTINGS.numbers().into_iter().any(|setting| setting.name == name && setting.parse(text).is_some())
                 || SETTINGS.flags().into_iter().any(|flag| flag.name == name && yes_or_no(text).is_some())
-                || is_patterns(name)
+                || takes_patterns(name)
         };
         if !value.as_ref().is_some_and(is_taken) {
             let settings = described();

@@ -1,8 +1,8 @@
 //! Loads the module.
 //!
-//! A failed load must leave nothing behind. The server forgets what was registered, but Redis 7.0 keeps calling the
-//! module for events, and no server stops its timers. So steps that may be refused come first, events come last, and no
-//! timer is armed: a server that rejects a setting unloads the module right after this.
+//! A failed load must leave nothing behind. The server removes what was registered, but Redis 7.0 keeps calling the
+//! module for events, and no server stops its timers. So steps that may be refused come first and events last. No timer
+//! is armed, because a server that rejects a setting unloads the module right after this.
 
 use std::ffi::{c_int, CStr};
 
@@ -41,9 +41,9 @@ const fn number(digits: &str) -> i32 {
     number
 }
 
-/// `REDISMODULE_OPTIONS_HANDLE_IO_ERRORS`: a truncated dump is an error that we return, and does not end the server.
-/// And `REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED`, which is missing in the crate's bindings: keys are signaled
-/// when they change, not when they are opened.
+/// `REDISMODULE_OPTIONS_HANDLE_IO_ERRORS`: the module returns an error for a truncated dump; without it the server
+/// would exit. `REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED`, which is missing in the crate's bindings: keys are
+/// signaled when they change, not when they are opened.
 const OPTIONS: u32 = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS | 1 << 1;
 
 /// # Safety
@@ -151,7 +151,7 @@ fn pairs(args: &[Str<'_>]) -> Vec<(String, Option<String>)> {
     let mut pairs = Vec::new();
     while let Some(name) = words.next() {
         let mut value = words.next();
-        while let (Some(patterns), true) = (&mut value, settings::is_patterns(&name)) {
+        while let (Some(patterns), true) = (&mut value, settings::takes_patterns(&name)) {
             let Some(more) = words.next_if(|word| !settings::is_name(word)) else { break };
             *patterns += " ";
             *patterns += &more;

@@ -46,9 +46,9 @@ pub fn borrow_at<R>(now: &Now, work: impl FnOnce(&mut State, &Now) -> R) -> Opti
     Some(result)
 }
 
-/// The reply that contains a grant was written, which completes its delivery whatever events are pending. Nothing is
-/// decided or written for it, so it becomes an event only during an engine pass: an event would keep the next request
-/// off the fast path.
+/// The reply that contains a grant was written, which completes its delivery whatever events are pending. This decides
+/// and writes nothing, so it changes the state at once. Only during an engine pass it becomes an event, which would
+/// keep the next request off the fast path.
 pub fn record_delivered(request: RequestId) {
     match STATE.try_borrow_mut().as_deref_mut() {
         Ok(Some(State { manager, .. })) => {
@@ -98,7 +98,7 @@ impl State {
             Event::HoldRemoved(key, owner, fence, why) => manager.hold_removed(now, key.as_ref(), &owner, fence, why),
             Event::KeyChanged(key) => manager.key_changed(key.as_ref()),
             Event::DbChanged(db) => manager.db_changed(db),
-            // If the slots are back by now, new requests find them here.
+            // Even if the slots have come back since: the clients then retry here.
             Event::SlotsMoved(slots) => {
                 manager.slots_moved(|key: KeyRef<'_>| slots.contains(slot_of(key.name)));
             }
@@ -118,7 +118,7 @@ impl State {
                 log.trim(settings::log_max_len());
                 manager.change_grace(now, settings::grace_ms());
             }
-            Event::Began { since, grace_ms } => {
+            Event::Started { since, grace_ms } => {
                 set_limits(manager);
                 manager.begin_grace(since, grace_ms);
             }

@@ -175,7 +175,7 @@ fn on_cron(ctx: Ctx<'_>, hz: u64) {
 
 /// The server started, loaded its data or was promoted to primary.
 pub fn record_start() {
-    events::record(Event::Began { since: clock::instant(), grace_ms: settings::grace_ms() });
+    events::record(Event::Started { since: clock::instant(), grace_ms: settings::grace_ms() });
 }
 
 /// Records the event if a request waits, a hold is bound to a connection, or the delivery of a grant is pending.

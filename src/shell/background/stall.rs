@@ -11,10 +11,10 @@
 //! A replica that is gone acknowledges nothing, so the hand-offs proceed after a time limit.
 
 use crate::shell::clock;
+use crate::shell::detected_stall::{AckRequest, DetectedStall};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{info_field, OnlineReplicas};
 use crate::shell::main_state::MAIN;
-use crate::shell::noticed_stall::{AckRequest, NoticedStall};
 
 /// A sign of life that is late by more than this means that the server was paused.
 const TOLERANCE_MS: u64 = 500;
@@ -35,9 +35,9 @@ pub fn record_sign_of_life() {
     let now = clock::instant();
     let Some(last) = MAIN.stall.last.replace(Some(now)) else { return };
     if now.ms_since(last) > MAIN.stall.period_ms.get() + TOLERANCE_MS {
-        let before = MAIN.stall.noticed.get().map_or(0, |stall| stall.replicas);
+        let before = MAIN.stall.detected.get().map_or(0, |stall| stall.replicas);
         let replicas = MAIN.stall.replicas.get().max(before);
-        MAIN.stall.noticed.set((replicas > 0).then_some(NoticedStall { since: now, replicas, ack_request: None }));
+        MAIN.stall.detected.set((replicas > 0).then_some(DetectedStall { since: now, replicas, ack_request: None }));
     }
 }
 
@@ -49,15 +49,15 @@ pub fn count_replicas(ctx: Ctx<'_>) {
 
 /// Whether the server may have been replaced. If so, asks its replicas; a later call may have the result.
 pub fn holds_back(ctx: Ctx<'_>) -> bool {
-    let Some(stall) = MAIN.stall.noticed.get() else { return false };
+    let Some(stall) = MAIN.stall.detected.get() else { return false };
     let now = clock::instant();
     let is_over = now.ms_since(stall.since) >= LIMIT_MS || has_acknowledged(&stall, ctx);
     if is_over {
-        MAIN.stall.noticed.set(None);
+        MAIN.stall.detected.set(None);
     } else if stall.ack_request.is_none_or(|ack_request| now.ms_since(ack_request.last) >= ASK_AGAIN_MS) {
         let offset = || info_field(ctx, c"replication", c"master_repl_offset").unwrap_or(i64::MAX);
         let offset = stall.ack_request.map_or_else(offset, |ack_request| ack_request.offset);
-        MAIN.stall.noticed.set(Some(NoticedStall { ack_request: Some(AckRequest { last: now, offset }), ..stall }));
+        MAIN.stall.detected.set(Some(DetectedStall { ack_request: Some(AckRequest { last: now, offset }), ..stall }));
         // An acknowledgement only covers data from before the request for it, so one request is not enough.
         ctx.ask_replicas();
     }
@@ -65,7 +65,7 @@ pub fn holds_back(ctx: Ctx<'_>) -> bool {
 }
 
 /// Whether all replicas have acknowledged data that was sent after the pause.
-fn has_acknowledged(stall: &NoticedStall, ctx: Ctx<'_>) -> bool {
+fn has_acknowledged(stall: &DetectedStall, ctx: Ctx<'_>) -> bool {
     stall.ack_request.is_some_and(|ack_request| {
         let replicas = OnlineReplicas::of(ctx);
         replicas.count >= stall.replicas && replicas.least_offset > ack_request.offset

@@ -69,21 +69,21 @@ pub fn own_context() -> Option<Ctx<'static>> {
 pub fn fired() {
     let armed = MAIN.timer.armed.take();
     if armed.is_some_and(|armed| armed.fires.ms_since(clock::instant()) >= EARLY_MS) {
-        MAIN.timer.is_held_back.set(true);
+        MAIN.timer.is_arming_deferred.set(true);
         ffi::call_in_next_iteration(arm_again);
     }
 }
 
 extern "C" fn arm_again(_: *mut c_void) {
     guard("event loop", || {
-        MAIN.timer.is_held_back.set(false);
+        MAIN.timer.is_arming_deferred.set(false);
         arm_now();
     });
 }
 
 /// Arms the timer to fire no later than `next`. The clocks are read only if it might fire later than that.
 pub fn arm(next: NextTimer) -> Arming {
-    let Some(setup) = MAIN.timer.setup.get().filter(|_| !MAIN.timer.is_held_back.get()) else {
+    let Some(setup) = MAIN.timer.setup.get().filter(|_| !MAIN.timer.is_arming_deferred.get()) else {
         return Arming::Unchanged;
     };
     let armed = MAIN.timer.armed.get();

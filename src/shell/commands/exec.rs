@@ -58,7 +58,8 @@ pub fn report_keys(ctx: Ctx<'_>, strings: &[Str<'_>]) {
     ctx.report_key(KeyArgument { position: 1, flags: key_flags(Access::Read) });
     // The command may contain another LOCK.EXEC, directly or by way of another module. The server would then call us
     // recursively, as deep as there are arguments.
-    let (Some(_outermost), Some(command)) = (Innermost::enter(&MAIN.exec.is_telling), strings.get(COMMAND_ARGUMENT..))
+    let (Some(_outermost), Some(command)) =
+        (Innermost::enter(&MAIN.exec.is_reporting_keys), strings.get(COMMAND_ARGUMENT..))
     else {
         return;
     };

@@ -248,7 +248,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
     }
 
     fn may_be_held_by_connection(self, fence: Fence) -> bool {
-        granted_here::may_be_by(fence, ClientId(self.client_id()))
+        granted_here::may_belong_to(fence, ClientId(self.client_id()))
     }
 
     fn is_out_of_memory(self) -> bool {

@@ -22,10 +22,10 @@ fn left(flushed: Flushed, freed: i64) -> i64 {
 
 /// A key's lock changed from `before` to `after` outside the engine. Main thread only.
 pub fn changed(before: Option<LockType>, after: Option<LockType>) {
-    let mut here = MAIN.held.here.get();
+    let mut here = MAIN.held.on_main_thread.get();
     before.into_iter().for_each(|lock_type| *here.of_mut(lock_type) -= 1);
     after.into_iter().for_each(|lock_type| *here.of_mut(lock_type) += 1);
-    MAIN.held.here.set(here);
+    MAIN.held.on_main_thread.set(here);
 }
 
 /// The server frees a lock that has holders, on any thread.
@@ -56,5 +56,5 @@ pub fn stored(by_rules: ByLockType<i64>) -> ByLockType<u64> {
 }
 
 fn in_memory(by_rules: ByLockType<i64>, lock_type: LockType, freed_by_other_threads: i64) -> i64 {
-    by_rules.of(lock_type) + MAIN.held.here.get().of(lock_type) - freed_by_other_threads
+    by_rules.of(lock_type) + MAIN.held.on_main_thread.get().of(lock_type) - freed_by_other_threads
 }

@@ -36,7 +36,7 @@ pub fn record(db: i32, name: Str<'_>, lock: &Lock) {
     // During an engine pass the module removes a lock only by opening its key after it has expired. Outside one, the
     // reason for a removal is unknown; if the lease is past its deadline, the lock has normally expired.
     let is_in_pass = state::is_in_use();
-    let has_expired = is_in_pass || lock.may_have_expired(&clock::of_expiry());
+    let has_expired = is_in_pass || lock.may_have_expired(&clock::for_expiry());
     if has_expired {
         MAIN.removals.expired.set(MAIN.removals.expired.get() + lock.holders() as u64);
     }

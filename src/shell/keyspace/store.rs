@@ -26,12 +26,12 @@ use crate::shell::ffi::key::{OpenKey, RawContent};
 use crate::shell::ffi::string::{OwnedStr, Str};
 use crate::shell::key_name::StrOfKey;
 use crate::shell::main_state::{FREEING, MAIN};
-use crate::shell::replication::{self, Scope};
+use crate::shell::replication::{self, ChangeSource};
 
 /// The keyspace of a command or of the timer.
 pub struct Store<'a> {
     ctx: Ctx<'a>,
-    scope: Scope,
+    source: ChangeSource,
     /// The selected database: the timer works in any, a command stays in its own.
     selected: Option<i32>,
     /// The command's own arguments, which need no new string object.
@@ -53,7 +53,15 @@ impl<'a> Store<'a> {
         opened: Option<StoredKey<'a>>,
         arguments: KeyArguments<'a, Str<'a>>,
     ) -> Store<'a> {
-        Store { ctx, scope: Scope::Command, selected: None, arguments, opened, write_check: None, was_refused: false }
+        Store {
+            ctx,
+            source: ChangeSource::Command,
+            selected: None,
+            arguments,
+            opened,
+            write_check: None,
+            was_refused: false,
+        }
     }
 
     /// # Safety
@@ -61,7 +69,15 @@ impl<'a> Store<'a> {
     pub unsafe fn of_timer(ctx: Ctx<'a>) -> Store<'a> {
         let arguments = KeyArguments { arguments: &[], names: &[] };
         let selected = Some(ctx.db());
-        Store { ctx, scope: Scope::Timer, selected, arguments, opened: None, write_check: None, was_refused: false }
+        Store {
+            ctx,
+            source: ChangeSource::Timer,
+            selected,
+            arguments,
+            opened: None,
+            write_check: None,
+            was_refused: false,
+        }
     }
 
     /// Whether the write check refused some key, so that due queues must be retried later.
@@ -92,12 +108,14 @@ impl Keys for Store<'_> {
         self.select(key.db);
         let name = StrOfKey::find(&self.arguments, key.name);
         // SAFETY: only one key is open at a time, because it borrows the store, which is the only one.
-        unsafe { StoredKey::open(self.ctx, self.scope, name) }
+        unsafe { StoredKey::open(self.ctx, self.source, name) }
     }
 
     fn write_check(&mut self, key: KeyRef<'_>) -> WriteCheck {
         // The server has accepted the running command: in a cluster for its own keys, otherwise for any key.
-        if self.scope == Scope::Command && (!write_check::is_in_cluster() || self.arguments.names.contains(&key.name)) {
+        if self.source == ChangeSource::Command
+            && (!write_check::is_in_cluster() || self.arguments.names.contains(&key.name))
+        {
             // Only a transaction that itself paused the server gets here during a pause.
             return if self.ctx.avoids_replica_traffic() { WriteCheck::Refused } else { WriteCheck::Allowed };
         }
@@ -121,7 +139,7 @@ pub struct StoredKey<'e> {
     lock_key: LockKey<'e>,
     name: StrOfKey<'e>,
     ctx: Ctx<'e>,
-    scope: Scope,
+    source: ChangeSource,
 }
 
 impl<'e> StoredKey<'e> {
@@ -132,16 +150,16 @@ impl<'e> StoredKey<'e> {
     #[inline(always)]
     pub unsafe fn of_command(ctx: Ctx<'e>, key: Str<'e>) -> StoredKey<'e> {
         // SAFETY: guaranteed by the caller.
-        unsafe { StoredKey::open(ctx, Scope::Command, StrOfKey::Argument(key)) }
+        unsafe { StoredKey::open(ctx, ChangeSource::Command, StrOfKey::Argument(key)) }
     }
 
     /// # Safety
     /// See [`LockKey::open`].
     #[inline(always)]
-    unsafe fn open(ctx: Ctx<'e>, scope: Scope, name: StrOfKey<'e>) -> StoredKey<'e> {
+    unsafe fn open(ctx: Ctx<'e>, source: ChangeSource, name: StrOfKey<'e>) -> StoredKey<'e> {
         // SAFETY: guaranteed by the caller.
         let lock_key = unsafe { LockKey::open(ctx, name.as_str()) };
-        StoredKey { lock_key, name, ctx, scope }
+        StoredKey { lock_key, name, ctx, source }
     }
 }
 
@@ -175,13 +193,13 @@ impl Entry for StoredKey<'_> {
             self.lock_key.set_until(first.until());
         }
         if let Content::Lock(lock) = self.lock_key.content() {
-            replication::send_hold(self.ctx, self.scope, self.name.as_str(), lock, first.owner(), first.until());
+            replication::send_hold(self.ctx, self.source, self.name.as_str(), lock, first.owner(), first.until());
         }
         self.ctx.signal_modified(self.name.as_str());
     }
 
     fn update(&mut self, effect: Effect<'_>, until: Option<Deadline>) {
-        let (ctx, scope, name) = (self.ctx, self.scope, self.name.as_str());
+        let (ctx, source, name) = (self.ctx, self.source, self.name.as_str());
         let until = match until {
             Some(until) => {
                 self.lock_key.set_until(until);
@@ -191,11 +209,11 @@ impl Entry for StoredKey<'_> {
         };
         let Content::Lock(lock) = self.lock_key.content() else { return };
         match effect {
-            Effect::Hold(owner) | Effect::Renew(owner) => replication::send_hold(ctx, scope, name, lock, owner, until),
-            Effect::Drop(owner) => replication::send_drop(ctx, scope, name, owner),
-            Effect::Ended(time) => replication::send_ended(ctx, scope, name, time),
-            Effect::Limit => replication::send_limit(ctx, scope, name, lock),
-            Effect::Clamp => replication::send_clamp(ctx, scope, name),
+            Effect::Hold(owner) | Effect::Renew(owner) => replication::send_hold(ctx, source, name, lock, owner, until),
+            Effect::Drop(owner) => replication::send_drop(ctx, source, name, owner),
+            Effect::Ended(time) => replication::send_ended(ctx, source, name, time),
+            Effect::Limit => replication::send_limit(ctx, source, name, lock),
+            Effect::Clamp => replication::send_clamp(ctx, source, name),
         }
         if matches!(effect, Effect::Hold(_) | Effect::Drop(_) | Effect::Ended(_)) {
             ctx.signal_modified(name);
@@ -206,7 +224,7 @@ impl Entry for StoredKey<'_> {
     fn remove(&mut self) {
         let publishes_unlock = MAIN.adopt.has_hashes.get() && self.is_reentrant();
         self.lock_key.remove();
-        replication::send_removal(self.ctx, self.scope, self.name.as_str());
+        replication::send_removal(self.ctx, self.source, self.name.as_str());
         self.ctx.signal_modified(self.name.as_str());
         if publishes_unlock {
             adopt::unlock::publish_unlock(self.ctx, self.name.as_str());

@@ -84,6 +84,6 @@ fn write(section: &Section, state: &State) {
     for (name, ms) in [("wait_ms_p50", p50), ("wait_ms_p99", p99), ("wait_ms_p999", p999), ("wait_ms_max", max)] {
         section.number(name, ms);
     }
-    let mut longest_us = MAIN.figures.longest_turn.borrow_mut();
+    let mut longest_us = MAIN.figures.longest_pass.borrow_mut();
     section.number("longest_turn_us", longest_us.both(now).into_iter().copied().max().unwrap_or(0));
 }

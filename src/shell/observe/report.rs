@@ -40,7 +40,7 @@ use crate::shell::ffi::context::{Ctx, LogLevel};
 use crate::shell::ffi::server::{client_address, client_user};
 use crate::shell::granted_here;
 use crate::shell::keyspace::removals;
-use crate::shell::main_state::{MAIN, PACED_LINES};
+use crate::shell::main_state::{MAIN, RATE_LIMITED_LINES};
 use crate::shell::settings;
 
 /// Takes what the engine recorded during a pass.
@@ -254,7 +254,7 @@ enum LineKind {
     Protected,
 }
 
-const _: () = assert!(PACED_LINES == LineKind::Protected as usize + 1);
+const _: () = assert!(RATE_LIMITED_LINES == LineKind::Protected as usize + 1);
 
 impl LineKind {
     fn level(self) -> LogLevel {

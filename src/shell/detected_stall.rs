@@ -1,10 +1,10 @@
-//! What `background/stall` has detected.
+//! A pause of the server that `background/stall` has detected.
 
 use lock::value::time::Instant;
 
 /// The server was paused, and not all of its replicas have acknowledged data since.
 #[derive(Clone, Copy)]
-pub struct NoticedStall {
+pub struct DetectedStall {
     /// When it was detected.
     pub since: Instant,
     /// How many replicas there were.
