@@ -1,5 +1,6 @@
-"""The libraries' own tests of their locks, unchanged, out of their source distributions: on a server that adopts every
-key, and on the same one without adoption. A test that fails under load alone is repeated alone.
+"""Runs the libraries' own tests of their locks, unchanged, from their source distributions: on a server that adopts
+every key, and on the same server without adoption. A test that fails is repeated alone, in case it fails only under
+load.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ PACKAGES += ["gevent", "eventlet"]
 
 
 class Suite(NamedTuple):
-    """One row of the table."""
+    """A row of the table."""
 
     name: str
     sdist: str
     folder: str
     tests: List[str]
-    # So many tests at once: nearly all of them wait.
+    # The number of parallel tests. It is large because nearly all of them wait.
     jobs: int
 
 
@@ -32,12 +33,12 @@ SUITES = [
     Suite("python-redis-lock", "python-redis-lock==4.0.1", "python_redis_lock-4.0.1", ["tests/test_redis_lock.py"], 6),
 ]
 
-# What an adopting server answers otherwise, with the reason.
+# Tests that fail with adoption because replies differ, with the reason.
 DIFFERS: Dict[str, str] = {}
 
 
 class Outcome(NamedTuple):
-    """What a run of a suite has come to."""
+    """The result of running a suite."""
 
     passed: Set[str]
     failed: Set[str]
@@ -55,12 +56,12 @@ def unpacked(suite: Suite, python: str, cache: Path, call: Callable[..., None]) 
 
 
 def outcome(suite: Suite, python: str, folder: Path, server: Any, tests: List[str], jobs: int) -> Outcome:
-    """Runs these tests. `server` is a server of the runner, in whose directory a program `redis-server` starts more."""
+    """Runs these tests. The directory of `server` has a program `redis-server`, which starts more servers."""
     report = Path(server.dir, "report.xml")
     words = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "--junitxml", str(report)]
     words += ["-n", str(jobs)] if jobs else []
     words += ["--redis-url", f"redis://127.0.0.1:{server.port}/0"] if suite.name == "redis-py" else []
-    # Its own programs import the library too.
+    # The suite's helper programs import the library too.
     environment = {**os.environ, "PATH": f"{server.dir}:{Path(python).parent}:{os.environ['PATH']}"}
     done = subprocess.run([*words, *tests], cwd=folder, capture_output=True, text=True, env=environment)
     assert report.exists(), done.stdout + done.stderr
@@ -82,7 +83,7 @@ def node_id(name: str) -> str:
 
 
 def run(suite: Suite, python: str, cache: Path, start: Callable[[str], Any], call: Callable[..., None]) -> str:
-    """The row of a suite. An assertion fails where adoption makes a difference that is not listed."""
+    """The row of a suite. An assertion fails if adoption makes a difference that is not listed."""
     folder = unpacked(suite, python, cache, call)
     outcomes = {}
     for pattern in ("", ALL_KEYS):

@@ -1,7 +1,7 @@
-"""A lock in the form of Redisson's RLock, in Python: its own scripts (RedissonLock of 3.52 and 4.7, word for word), its
-unlock message, its field of the hash. There is no published Python package that speaks it.
+"""A Python lock that is compatible with Redisson's RLock: the same scripts (RedissonLock of 3.52 and 4.7, verbatim),
+unlock message and hash field. No published Python package implements it.
 
-    python rlock.py NAME turns|hold|"hand over" PORT KEY TURNS        `redisson.py` tells what each does
+    python rlock.py NAME turns|hold|"hand over" PORT KEY TURNS        see `redisson.py` for the modes
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RELEASE = (
 
 
 class RLock:
-    """One lock of one thread. `woken`: how many unlock messages have ended a wait."""
+    """A lock of one thread. `woken`: how many unlock messages ended a wait."""
 
     def __init__(self, client: Any, key: str, lease_ms: int) -> None:
         self.client, self.key, self.lease_ms = client, key, lease_ms
@@ -49,7 +49,7 @@ class RLock:
                 left_ms = self._try()
                 if left_ms is None:
                     return
-                # As Redisson: until the message, or until the holder's lease is over.
+                # Like Redisson: waits for the message, or until the holder's lease expires.
                 message = messages.get_message(timeout=left_ms / 1000)
                 self.woken += message is not None and message["data"] == b"0"
 

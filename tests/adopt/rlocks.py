@@ -1,5 +1,5 @@
-"""A client of Redisson and one in Python, `rlock.py`, wait for each other on one lock that `hash:` adopts. Both wait
-for the unlock message, and would otherwise sleep until the holder's lease is over.
+"""A Redisson client and a Python client, `rlock.py`, alternate on one lock that `hash:` adopts. Both wait for the
+unlock message; without it they would sleep until the holder's lease expires.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import time
 from typing import Any, Callable, Iterator, List
 
 TURNS = 100
-# A lease of 60 s is far from over.
+# Much shorter than the lease of 60 s.
 MESSAGE_S = 20.0
 
 
@@ -29,7 +29,7 @@ def run(
         return "Python" if name == "Redisson" else "Redisson"
 
     def both_behind_a_native_holder(server: Any, turns: int) -> List[Any]:
-        """They begin together when it releases."""
+        """Both start when this client releases the lock."""
         server.admin.execute_command("RLOCK.ACQUIRE", rlock.stored, "native", "PX", 60_000)
         waiters = [worker(words, rlock, "turns", server, turns) for words in clients.values()]
         until(lambda: subscribers(server) == 2, "two subscribers")

@@ -1,4 +1,4 @@
-// One client of a Node library, unchanged: `worker.js LIBRARY turns|hold PORT KEY TURNS` (`run` tells what each does).
+// One client of a Node library, unchanged: `worker.js LIBRARY turns|hold PORT KEY TURNS` (see `run` for the modes).
 'use strict';
 
 const [library, mode, port, key, turns] = process.argv.slice(2);
@@ -19,7 +19,7 @@ const libraries = {
     'redis-semaphore': async () => {
         const { Mutex } = modules('redis-semaphore');
         return async () => {
-            // It puts `mutex:` in front of the name itself.
+            // The library adds the prefix `mutex:` itself.
             const options = { lockTimeout: leaseMs, refreshInterval: 0, acquireTimeout: 60000, retryInterval: 5 };
             const mutex = new Mutex(client, key, options);
             await mutex.acquire();

@@ -1,4 +1,4 @@
-"""One client of a Python library, unchanged: `worker.py LIBRARY turns|hold PORT KEY TURNS` (`run` has both modes)."""
+"""One client of a Python library, unchanged: `worker.py LIBRARY turns|hold PORT KEY TURNS` (modes: `run`)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def of_redis_py(client: Any, key: str) -> Any:
 def of_python_redis_lock(client: Any, key: str) -> Any:
     import redis_lock
 
-    # It puts `lock:` in front of the name itself.
+    # The library adds the prefix `lock:` itself.
     return redis_lock.Lock(client, key.removeprefix("lock:"), expire=LEASE_S)
 
 
 def of_pottery(client: Any, key: str) -> Any:
     from pottery import Redlock
 
-    # It puts `redlock:` in front of the name itself.
+    # The library adds the prefix `redlock:` itself.
     return Redlock(key=key, masters={client}, auto_release_time=LEASE_S)
 
 

@@ -1,4 +1,4 @@
-// One client of a Go library, unchanged: `worker LIBRARY turns|hold PORT KEY TURNS` (`run` tells what each does).
+// One client of a Go library, unchanged: `worker LIBRARY turns|hold PORT KEY TURNS` (see `run` for the modes).
 package main
 
 import (

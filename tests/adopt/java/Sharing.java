@@ -37,7 +37,7 @@ public class Sharing {
         RLock lock = redisson.getLock(args[1]);
         long holdMs = Long.parseLong(args[2]);
         long pauseMs = Long.parseLong(args[3]);
-        // Its scripts are loaded, and its subscription was made once.
+        // Warm up: loads the scripts and opens the subscription.
         lock.lock();
         lock.unlock();
         System.out.println("ready");
@@ -56,7 +56,7 @@ public class Sharing {
         asks();
         worker.start();
         while (System.in.read() != '.') {
-            // The end of the counted time.
+            // The end of the measured time.
         }
         System.out.println(told());
         System.out.flush();

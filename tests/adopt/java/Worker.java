@@ -57,7 +57,7 @@ public class Worker {
                 };
             }
             case "spring": {
-                // It puts its own name in front of the key.
+                // The registry adds its name as a prefix to the key.
                 RedisLockRegistry registry = new RedisLockRegistry(connections(port), "lock", LEASE.toMillis());
                 return () -> {
                     var lock = registry.obtain(key);

@@ -1,4 +1,4 @@
-//! One client of a Rust library, unchanged: `worker LIBRARY turns|hold PORT KEY ITERATIONS` (`run` tells what each does).
+//! One client of a Rust library, unchanged: `worker LIBRARY turns|hold PORT KEY ITERATIONS` (see `run` for the modes).
 
 use std::time::Duration;
 
