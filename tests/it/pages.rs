@@ -88,7 +88,8 @@ fn readme_is_short_and_links_to_every_entry_page() {
 const CONTRACT: [&str; 8] = ["commands", "mutex", "read-write", "semaphore", "several", "exec", "waiting", "settings"];
 
 /// The sections of other pages that belong to the contract.
-const CONTRACT_SECTIONS: [&str; 2] = ["docs/safety.md#fencing-tokens", "docs/safety.md#what-survives-what"];
+const CONTRACT_SECTIONS: [&str; 2] =
+    ["docs/safety.md#fencing-tokens", "docs/safety.md#what-survives-a-restart-or-failover"];
 
 /// `## docs/mutex.md#reentrant-mutex` in a chapter of tests/spec names the section that the transcripts below it cover.
 #[test]

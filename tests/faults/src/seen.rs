@@ -24,10 +24,10 @@ const KINDS: [(&str, &[&str]); 36] = [
     ("a replica that lags is promoted", &["REPLICAOF NO ONE, the replica lagged"]),
     ("the same with WAIT 1", &["REPLICAOF NO ONE, the replica lagged, WAIT 1"]),
     ("the same with `lock.grace`", &["REPLICAOF NO ONE, the replica lagged, lock.grace"]),
-    ("`FAILOVER`, there and back", &["FAILOVER", "FAILOVER, lock.grace"]),
+    ("`FAILOVER` and back", &["FAILOVER", "FAILOVER, lock.grace"]),
     ("Sentinels, the primary is killed", &["Sentinels, the primary is killed"]),
     ("the same with WAIT 2", &["Sentinels, the primary is killed, WAIT 2"]),
-    ("Sentinels, the primary is stopped", &["Sentinels, the primary is stopped"]),
+    ("Sentinels, the primary is paused", &["Sentinels, the primary is stopped"]),
     (
         "partition, both sides have clients",
         &["partition (hosts), min-replicas-to-write 0", "partition (proxies), min-replicas-to-write 0"],
@@ -37,14 +37,14 @@ const KINDS: [(&str, &[&str]); 36] = [
         &["partition (hosts), min-replicas-to-write 1", "partition (proxies), min-replicas-to-write 1"],
     ),
     (
-        "that, and `lock.grace`",
+        "the same with `min-replicas-to-write 1` and `lock.grace`",
         &[
             "partition (hosts), min-replicas-to-write 1, lock.grace",
             "partition (proxies), min-replicas-to-write 1, lock.grace",
         ],
     ),
     (
-        "partition of a holder from the primary; a grant that comes late",
+        "partition of a holder from the primary; a late grant",
         &[
             "partition (hosts) of a holder from the primary",
             "partition (proxies) of a holder from the primary",
@@ -56,14 +56,14 @@ const KINDS: [(&str, &[&str]); 36] = [
         &["a slot is resharded", "CLUSTER MIGRATESLOTS", "CLUSTER CANCELSLOTMIGRATIONS"],
     ),
     (
-        "cluster: a primary is killed, also while slots migrate",
+        "cluster: a primary is killed, including during a slot migration",
         &["a primary is killed", "CLUSTER MIGRATESLOTS, its source killed", "CLUSTER MIGRATESLOTS, its target killed"],
     ),
-    ("cluster: its replica lags, `lock.grace`", &["a primary with a lagging replica is killed, lock.grace"]),
+    ("the same with a lagging replica and `lock.grace`", &["a primary with a lagging replica is killed, lock.grace"]),
     ("`CLUSTER FAILOVER`", &["CLUSTER FAILOVER"]),
     ("`CLUSTER FAILOVER TAKEOVER`, the replica lags", &["CLUSTER FAILOVER TAKEOVER"]),
     (
-        "that or FORCE with `lock.grace`",
+        "the same, or FORCE, with `lock.grace`",
         &["CLUSTER FAILOVER TAKEOVER, lock.grace", "CLUSTER FAILOVER FORCE, lock.grace"],
     ),
     (
@@ -73,13 +73,16 @@ const KINDS: [(&str, &[&str]); 36] = [
     ("clock set forward by an hour", &["clock +1 h and back, primary", "clock +1 h, promoted replica in sync"]),
     ("clock set back *and* data lost", &["clock -1 h, restart without data", "clock -1 h, promoted replica behind"]),
     (
-        "a process stopped: holder, waiter, primary, replica",
+        "a process is paused: holder, waiter, primary, replica",
         &["SIGSTOP of a holder", "SIGSTOP of a waiter", "SIGSTOP of a primary", "SIGSTOP of a replica"],
     ),
-    ("clients killed; clients that die", &["CLIENT KILL of all clients", "clients that die while they hold"]),
+    (
+        "clients disconnected by CLIENT KILL; clients that die",
+        &["CLIENT KILL of all clients", "clients that die while they hold"],
+    ),
     ("10,000 clients", &["10000 clients that wait"]),
     (
-        "upgrade under load, there and back",
+        "upgrade and downgrade under load",
         &[
             "upgrade under load: Redis 7.0 to Redis 8.2 and back",
             "upgrade under load: Redis 7.0 to Valkey 9.1 and back",
@@ -89,7 +92,8 @@ const KINDS: [(&str, &[&str]); 36] = [
 ];
 
 /// The heading of the section, and the text after it.
-const SECTION: (&str, &str) = ("## What was seen\n\n", "\n[faults.md](../results/faults.md) has each scenario");
+const SECTION: (&str, &str) =
+    ("## Results of fault tests\n\n", "\n[faults.md](../results/faults.md) has each scenario");
 
 /// The page with the figures of this run: the day and its rows.
 pub fn updated(page: &str, day: &str, rows: &[Row]) -> String {
@@ -101,10 +105,10 @@ pub fn updated(page: &str, day: &str, rows: &[Row]) -> String {
 fn section(day: &str, rows: &[Row]) -> String {
     let servers: Vec<&str> = rows.iter().map(|row| row.server.as_str()).collect::<BTreeSet<_>>().into_iter().collect();
     let (last, others) = servers.split_last().expect("a server");
-    let mut text = format!("On {day}, {} and {last} together,\n", others.join(", "));
-    text += "a minute for each scenario on each server, on a machine that did other work too. *Lost* and *overlaps*\n";
-    text += "count only what clients could prove: grants that were gone before their time, and pairs of grants that\n";
-    text += "excluded each other and were held at once.\n\n";
+    let mut text = format!("Run on {day} with {} and {last},\n", others.join(", "));
+    text += "for one minute per scenario and server, on a machine that was also doing other work. The figures add up\n";
+    text += "all servers. *Lost* and *overlaps* count only what the clients could prove: grants that ended too early, and\n";
+    text += "pairs of conflicting grants that were held at the same time.\n\n";
     text += "| fault | faults | grants | lost | overlaps | fences |\n| --- | --: | --: | --: | --: | --- |\n";
     for (name, scenarios) in KINDS {
         let rows: Vec<&Row> = rows.iter().filter(|row| scenarios.contains(&row.scenario.as_str())).collect();
@@ -122,11 +126,11 @@ fn fences(rows: &[&Row]) -> &'static str {
     if has("nothing is promised here") {
         "go back: nothing is promised here"
     } else if has("given on both sides") {
-        "never go back; order all but equal ones of both sides"
+        "never go back; order all overlaps except those with equal fences"
     } else if has("overlaps") {
         "order every overlap"
     } else if rows.iter().all(|row| row.fences.starts_with("grow")) {
-        "grow"
+        "increase"
     } else {
         "**wrong**"
     }
