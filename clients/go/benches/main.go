@@ -1,6 +1,7 @@
 // Benches prints the section of results/benchmarks-clients.md about Go, with one server on the port of its argument. It
 // compares this client's mutex with those of redsync and bsm/redislock: how fast one goroutine acquires and releases,
-// how fast a lock passes from one of 48 to the next, and what each costs the server. `--quick` is a short run.
+// how fast a lock passes from one of 48 to the next, and what each costs the server. `--quick` is a short run, and
+// `--cost` measures what acquiring and releasing costs the client.
 package main
 
 import (
@@ -143,9 +144,14 @@ sent, CPU is the server's own. redsync waits for 50 to 250 ms if nothing is set.
 `
 
 func main() {
-	lengths := []time.Duration{2 * time.Second, 5 * time.Second}
+	lengths, pairs := []time.Duration{2 * time.Second, 5 * time.Second}, 1000
 	if slices.Contains(os.Args, "--quick") {
 		lengths = []time.Duration{200 * time.Millisecond, 500 * time.Millisecond}
+		pairs = 100
+	}
+	if slices.Contains(os.Args, "--cost") {
+		cost(pairs)
+		return
 	}
 	process := &servertest.Process{}
 	defer process.End()
