@@ -307,11 +307,12 @@ func (a *asking) reportQueued() {
 
 // send sends one request, whose reply may take block longer than usual.
 func (a *asking) send(ctx context.Context, block time.Duration, words []any) (answer, *failure) {
-	sent, command := time.Now(), redis.NewCmd(ctx, words...)
-	if failed := a.route.packet(ctx, block+a.lock.client.limit(late), command); failed != nil {
+	sent := time.Now()
+	got, failed := a.route.packet(ctx, block+a.lock.client.limit(late), words)
+	if failed != nil {
 		return answer{}, failed
 	}
-	return a.granted(ctx, command.Val(), sent)
+	return a.granted(ctx, got[0].value, sent)
 }
 
 // granted reads the reply, and gives a grant its deadline.

@@ -77,10 +77,11 @@ func usage(format string, values ...any) error {
 }
 
 // failure is a command that failed. isSent: the server may have run it, and only the reply is missing. isFinal: it must
-// not be sent again.
+// not be sent again. left: its caller's context has ended, and its reply may still come.
 type failure struct {
 	err             error
 	isSent, isFinal bool
+	left            *call
 }
 
 var errNoReply = errors.New("redislock: no reply in time")

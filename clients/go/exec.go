@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,14 +45,15 @@ func (l *Lock) exec(ctx context.Context, args []any) (*redis.Cmd, error) {
 	case l.token != "" || l.of != nil || l.atLeast > 0 || l.replicas > 0 || l.family.slots:
 		return nil, notRun(usage("Exec cannot be combined with WithToken, AsOwnerOf, WithAtLeast, WithReplicas or WithSlot"))
 	}
-	if err := l.usable(ctx); err != nil {
+	inner, err := arguments(args)
+	if err = cmp.Or(err, l.usable(ctx)); err != nil {
 		return nil, notRun(err)
 	}
 	leased := *l
 	if leased.lease == 0 { // Without a lease, a process that dies meanwhile would leave the lock behind.
 		leased.lease = defaultLease
 	}
-	a := &asking{lock: &leased, hold: newHold(ctx, &leased, makeToken()), ctx: ctx, began: time.Now(), inner: args,
+	a := &asking{lock: &leased, hold: newHold(ctx, &leased, makeToken()), ctx: ctx, began: time.Now(), inner: inner,
 		holds: l.family.step(), route: l.route()}
 	got, err := a.acquire()
 	if err != nil {
@@ -72,59 +74,65 @@ func (l *Lock) exec(ctx context.Context, args []any) (*redis.Cmd, error) {
 }
 
 // parts returns the command and the release.
-func (a *asking) parts() []*redis.Cmd {
+func (a *asking) parts() [][]any {
 	f, token := &a.lock.family, a.hold.token
-	return []*redis.Cmd{redis.NewCmd(a.ctx, f.exec(token, a.inner)...),
-		redis.NewCmd(a.ctx, f.release(token, a.before, workDone)...)}
+	return [][]any{f.exec(token, a.inner), f.release(token, a.before, workDone)}
 }
 
 // packet sends the acquire, the command and the release at once.
-func (a *asking) packet(ctx context.Context) (got answer, failed *failure) {
-	commands := append([]*redis.Cmd{redis.NewCmd(ctx, a.words(0, "")...)}, a.parts()...)
-	if failed = a.route.packet(ctx, a.lock.client.limit(late), commands...); failed != nil {
+func (a *asking) packet(ctx context.Context) (answer, *failure) {
+	parts := a.parts()
+	replies, failed := a.route.packet(ctx, a.lock.client.limit(late), a.words(0, ""), parts[0], parts[1])
+	if failed != nil {
 		failed.isFinal = failed.isSent
 		return answer{}, failed
 	}
-	got, failed = answerOf(commands[0].Val())
+	got, failed := answerOf(replies[0].value)
 	if failed == nil && got.outcome == isGranted {
-		failed = a.executed(commands[1], commands[2])
+		failed = a.executed(replies[1], replies[2])
 	}
 	return got, failed
 }
 
 // behind sends the command and the release after a grant.
 func (a *asking) behind(ctx context.Context) *failure {
-	commands := a.parts()
-	failed := a.route.packet(ctx, a.lock.client.limit(late), commands...)
+	replies, failed := a.route.packet(ctx, a.lock.client.limit(late), a.parts()...)
 	if failed != nil && failed.code() == "ASK" { // The key has moved to the node that granted the lock.
-		commands = a.parts()
-		failed = a.route.packet(ctx, a.lock.client.limit(late), commands...)
+		replies, failed = a.route.packet(ctx, a.lock.client.limit(late), a.parts()...)
 	}
-	if failed != nil && !isReply(failed.err) { // The lock is held, whatever failed.
+	if failed != nil && (replies == nil || !isReply(failed.err)) { // The lock is held, whatever failed.
 		return &failure{err: failed.err, isSent: true, isFinal: failed.isSent}
 	}
-	return a.executed(commands[0], commands[1])
+	return a.executed(replies[0], replies[1])
 }
 
 // executed reads the replies after a grant. After a failure that is not final, the command did not run, and everything
 // is sent again.
-func (a *asking) executed(command, released *redis.Cmd) *failure {
-	failed, freed := failureOf(command.Err()), failureOf(released.Err())
+func (a *asking) executed(command, released reply) *failure {
+	failed, freed := failureOf(command.err), failureOf(released.err)
 	switch {
 	case failed == nil:
 	case failed.isSent:
 		failed.isFinal = true
 		return failed
 	case failed.code() == "NOTHELD", failed.code() == "WRONGTYPE" && freed != nil && freed.code() == "WRONGTYPE":
-		command.SetErr(notRun(ErrLost))
+		command.err = notRun(ErrLost)
 	case !a.lock.client.servers.isOfCommand(failed):
 		return &failure{err: failed.err, isSent: true}
 	}
-	a.ran, a.isUnconfirmed = command, freed != nil
+	a.ran, a.isUnconfirmed = commandOf(a.ctx, a.lock.family.exec(a.hold.token, a.inner), command), freed != nil
 	if freed != nil && !freed.meansLost() {
 		a.undo()
 	}
 	return nil
+}
+
+// commandOf returns a command with its reply, as go-redis would.
+func commandOf(ctx context.Context, words []any, got reply) *redis.Cmd {
+	command := redis.NewCmd(ctx, words...)
+	command.SetVal(got.value)
+	command.SetErr(got.err)
+	return command
 }
 
 // Exec runs a command on the server only while the lock is held, atomically (LOCK.EXEC). The keys of the command must
@@ -137,14 +145,18 @@ func (h *Hold) Exec(ctx context.Context, args ...any) *redis.Cmd {
 	if h == nil {
 		return failedCmd(ctx, args, notRun(errNoHold))
 	}
+	inner, err := arguments(args)
+	if err != nil {
+		return failedCmd(ctx, args, notRun(err))
+	}
 	r, servers := h.lock.route(), h.lock.client.servers
 	var again resend
 	for {
-		command := redis.NewCmd(ctx, h.family.exec(h.token, args)...)
-		failed := r.packet(ctx, r.client.limit(late), command)
+		words := h.family.exec(h.token, inner)
+		got, failed := r.packet(ctx, r.client.limit(late), words)
 		switch {
 		case failed == nil:
-			return command
+			return commandOf(ctx, words, got[0])
 		case h.isLostBy(ctx, failed):
 			h.lose()
 			return failedCmd(ctx, args, notRun(ErrLost))

@@ -75,7 +75,7 @@ var (
 )
 
 func (f *family) command(verb, token string) []any {
-	words := []any{names[f.kind] + "." + verb}
+	words := append(make([]any, 0, 8), names[f.kind]+"."+verb)
 	if f.kind == kindMulti {
 		words = append(words, len(f.keys))
 	}

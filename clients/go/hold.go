@@ -22,7 +22,7 @@ type hold struct {
 	end context.CancelCauseFunc
 
 	turns    [2]chan struct{} // allow one request per mode at a time
-	known    atomic.Int32     // number of Holds that the program refers to
+	known    atomic.Int32     // number of Holds that the program refers to; counted if something is renewed
 	renewing sync.Mutex       // keeps a renewal and the release apart
 
 	mu    sync.Mutex
@@ -64,6 +64,15 @@ func (h *hold) takeTurn(ctx context.Context, mode int) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+func (h *hold) tryTurn(mode int) bool {
+	select {
+	case h.turns[mode] <- struct{}{}:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -199,8 +208,10 @@ type Hold struct {
 func publicHold(inner *hold, l *Lock, got answer, holds int) *Hold {
 	h := &Hold{hold: inner, family: l.family, lock: l, fence: got.fence, slot: got.slot, since: got.received, holds: holds}
 	// Renewal refers only to the inner hold, so a Hold that the program drops without Unlock expires with its lease.
-	inner.known.Add(1)
-	runtime.AddCleanup(h, func(inner *hold) { inner.known.Add(-1) }, inner)
+	if inner.lock.isRenewed || inner.lock.isSession {
+		inner.known.Add(1)
+		runtime.AddCleanup(h, func(inner *hold) { inner.known.Add(-1) }, inner)
+	}
 	return h
 }
 
@@ -342,14 +353,16 @@ func (h *Hold) unlockAs(ctx context.Context, done work) error {
 	if !h.isUnlocked.CompareAndSwap(false, true) {
 		return ErrUnlocked
 	}
-	var r releasing
-	released := h.startRelease(done, &r)
-	select {
-	case <-released:
-	case <-ctx.Done():
-		if !waitBriefly(released) {
-			r.isGone.Store(true)
-			return r.ended(ctx.Err())
+	r := &releasing{work: done, route: h.lock.route()}
+	if !h.releasedAtOnce(ctx, r) {
+		released := h.startRelease(r)
+		select {
+		case <-released:
+		case <-ctx.Done():
+			if !waitBriefly(released) {
+				r.isGone.Store(true)
+				return r.ended(ctx.Err())
+			}
 		}
 	}
 	err := r.err
@@ -365,16 +378,35 @@ func (h *Hold) unlockAfterError(done work) {
 	if !h.isUnlocked.CompareAndSwap(false, true) {
 		return // The work has already unlocked it.
 	}
-	var r releasing
+	r := &releasing{work: done, route: h.lock.route()}
 	r.isGone.Store(true)
-	waitBriefly(h.startRelease(done, &r))
+	waitBriefly(h.startRelease(r))
 }
 
-// releasing is a release that runs in the background.
+// releasing is a release. The caller makes the first attempt itself if nothing delays it. Whatever takes longer than
+// that attempt, or than the caller's context, goes on in the background.
 type releasing struct {
+	work  work
+	route route
+
 	isGone atomic.Bool             // no caller waits for it any more
 	failed atomic.Pointer[failure] // of the latest attempt
 	err    error                   // for the caller, once it has ended
+
+	isPrepared      bool // the fields below are set
+	left            int  // holds of the owner in this mode
+	isLast, wasLost bool
+	keptUntil       time.Time
+	session         *line
+
+	isKept bool // the latest attempt sets the lease, and does not release
+	first  *attempt
+}
+
+// attempt is what an attempt to release returned.
+type attempt struct {
+	reply  any
+	failed *failure
 }
 
 func (r *releasing) ended(why error) error {
@@ -385,10 +417,29 @@ func (r *releasing) ended(why error) error {
 	return again.ended(why)
 }
 
-func (h *Hold) startRelease(done work, r *releasing) (released chan struct{}) {
+// releasedAtOnce reports whether the caller's own attempt has ended the release.
+func (h *Hold) releasedAtOnce(ctx context.Context, r *releasing) bool {
+	if ctx.Err() != nil || !h.prepare(r, false) {
+		return false
+	}
+	first := h.attempt(ctx, r)
+	if first.failed == nil || first.failed.isSent || ctx.Err() == nil { // Otherwise nothing has failed yet.
+		r.first = &first
+	}
+	if first.failed != nil || r.isKept && first.reply != int64(1) { // Another attempt follows.
+		return false
+	}
+	r.err = h.conclude(r)
+	return true
+}
+
+func (h *Hold) startRelease(r *releasing) (released chan struct{}) {
 	isKnown := h.IsLost() // The caller may know it from the context of the hold.
 	return h.lock.client.inBackground(owner{h.family.key(), h.token}, func() {
-		r.err = h.runRelease(done, r)
+		if !r.isPrepared {
+			h.prepare(r, true)
+		}
+		r.err = h.conclude(r)
 		switch {
 		case r.err == nil || !r.isGone.Load():
 		case errors.Is(r.err, ErrLost):
@@ -401,45 +452,62 @@ func (h *Hold) startRelease(done work, r *releasing) (released chan struct{}) {
 	})
 }
 
-// runRelease releases, and retries while that may help.
-func (h *Hold) runRelease(done work, r *releasing) error {
+// prepare records the release, so that no request or renewal of the owner is under way. If one is, it waits, or changes
+// nothing and returns false.
+func (h *Hold) prepare(r *releasing, mayWait bool) bool {
 	mode, inner := h.family.mode(), h.hold
-	_ = inner.takeTurn(context.Background(), mode)
-	defer inner.endTurn(mode)
+	if mayWait {
+		_ = inner.takeTurn(context.Background(), mode)
+	} else if !inner.tryTurn(mode) {
+		return false
+	} else if !inner.renewing.TryLock() {
+		inner.endTurn(mode)
+		return false
+	}
 	// A loss that was known before remains a loss, even if the server still has the lock.
-	wasLost := inner.get().isLost()
-	if wasLost {
+	if r.wasLost = inner.get().isLost(); r.wasLost {
 		inner.lose()
 	}
 	now := inner.count(mode, -h.holds)
-	left, isLast := now.counts[mode], now.counts == [2]int{}
-	session, keptUntil := now.session, now.keptUntil
-	if isLast {
-		// Wait for a renewal in flight: after the release it would find no hold.
+	r.left, r.isLast, r.isPrepared = now.counts[mode], now.counts == [2]int{}, true
+	if r.isLast {
+		r.session = now.session
 		inner.finish(wasReleased)
 		inner.end(nil)
-		inner.renewing.Lock()
+	}
+	switch {
+	case r.isLast && mayWait:
+		inner.renewing.Lock() // After the release, a renewal in flight would find no hold.
+	case !r.isLast && !mayWait:
+		inner.renewing.Unlock()
+	}
+	if r.isLast && r.work == workDone {
+		r.keptUntil = now.keptUntil
+	}
+	return true
+}
+
+// conclude releases after prepare, and retries while that may help.
+func (h *Hold) conclude(r *releasing) error {
+	mode, inner := h.family.mode(), h.hold
+	defer inner.endTurn(mode)
+	if r.isLast {
 		defer inner.renewing.Unlock()
-	} else {
-		session = nil
 	}
-	if !isLast || done == workFailed {
-		keptUntil = time.Time{}
-	}
-	isHeld, failed := h.release(left, keptUntil, done, r, session)
-	if session != nil {
-		session.end()
+	isHeld, failed := h.release(r)
+	if r.session != nil {
+		r.session.end()
 	}
 	switch {
 	case failed != nil && !r.isGone.Load():
 		inner.count(mode, h.holds) // The caller may try again.
 		return failed.error()
-	case isHeld && !wasLost:
+	case isHeld && !r.wasLost:
 		h.lock.notify(context.WithoutCancel(h.ctx), EventReleased, h.token, h.fence, time.Since(h.since))
 		return nil
 	}
 	// Without a confirmed release the lock counts as lost.
-	if isLast && !wasLost {
+	if r.isLast && !r.wasLost {
 		inner.reportLoss()
 	}
 	if failed != nil {
@@ -449,45 +517,60 @@ func (h *Hold) runRelease(done work, r *releasing) error {
 	return ErrLost
 }
 
-// release sends the release, and reports whether the token held the lock.
-func (h *Hold) release(
-	left int, keptUntil time.Time, done work, under *releasing, session *line,
-) (isHeld bool, failed *failure) {
-	f, r := &h.family, h.lock.route()
+// attempt sends the release.
+func (h *Hold) attempt(ctx context.Context, r *releasing) attempt {
+	words := h.family.release(h.token, r.left, r.work)
+	r.isKept = false
+	if rest := time.Until(r.keptUntil); !r.keptUntil.IsZero() && rest > 0 {
+		words, r.isKept = h.family.renew(h.token, rest), true
+	}
+	reply, failed := r.route.send(ctx, late, words)
+	return attempt{reply, failed}
+}
+
+// release reports whether the token held the lock.
+func (h *Hold) release(r *releasing) (isHeld bool, failed *failure) {
+	f := &h.family
 	var again resend
 	for mayBeDone := false; ; {
-		words, isKept := f.release(h.token, left, done), false
-		if rest := time.Until(keptUntil); !keptUntil.IsZero() && rest > 0 {
-			words, isKept = f.renew(h.token, rest), true
+		var got attempt
+		switch first := r.first; {
+		case first == nil:
+			got = h.attempt(h.lock.client.ctx, r)
+		case first.failed != nil && first.failed.left != nil: // The caller's context has ended before its reply.
+			got.reply, got.failed = first.failed.left.result()
+		default:
+			got = *first
 		}
-		reply, failed := r.send(h.lock.client.ctx, late, words)
-		number, isNumber := reply.(int64)
+		r.first = nil
+		number, isNumber := got.reply.(int64)
+		failed := got.failed
 		switch {
 		case failed == nil && !isNumber:
-			return false, unexpected(reply)
-		case failed == nil && isKept && number != 1:
-			keptUntil = time.Time{} // One of multiple keys was lost: release the others.
+			return false, unexpected(got.reply)
+		case failed == nil && r.isKept && number != 1:
+			r.keptUntil = time.Time{} // One of multiple keys was lost: release the others.
 		case failed == nil:
 			// It finds nothing if an earlier release ran whose reply was lost. If it finds some of multiple keys, no
 			// earlier one has run.
-			return isKept || f.wasHeld(number) || (mayBeDone && number <= 0), nil
+			return r.isKept || f.wasHeld(number) || (mayBeDone && number <= 0), nil
 		case failed.meansLost():
-			h.releaseEach(&r)
+			h.releaseEach(&r.route)
 			return false, nil
 		default:
 			limit := releaseFor
-			if under.isGone.Load() && left == 0 { // Otherwise the release of the owner's other holds waits for this one.
+			if r.isGone.Load() && r.left == 0 { // Otherwise the release of the owner's other holds waits for this one.
 				limit = h.lock.lease
 			}
-			if session != nil {
+			if r.session != nil {
 				// The server may notice the end of this connection even if no other one can reach it.
-				session.end()
+				r.session.end()
 			}
-			mayBeDone = mayBeDone || failed.isSent || session != nil
+			mayBeDone = mayBeDone || failed.isSent || r.session != nil
 			if !failed.isTransient() || again.isOver(limit) {
 				return false, failed
 			}
-			under.failed.Store(failed)
+			r.failed.Store(failed)
 			if again.failed(failed) {
 				h.lock.warn(h.ctx, "the release failed: retrying", h.token, failed.error())
 			}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -79,6 +80,11 @@ func (i *inbox) listen(ctx context.Context, channel string) (until context.Conte
 		}
 	}
 	i.mu.Unlock()
+	select {
+	case <-confirmed:
+		return sub.ctx, nil
+	default:
+	}
 	limit := time.NewTimer(undoFor)
 	defer limit.Stop()
 	select {
@@ -109,13 +115,14 @@ func (i *inbox) broken(err error) error {
 
 // receive connects, subscribes, and reads until the connection ends.
 func (i *inbox) receive(sub *subscription) {
-	link, err := dial(sub.ctx, i.options)
+	_, rdb, err := dial(sub.ctx, i.options, func(conn net.Conn) net.Conn { return conn })
 	if err != nil {
 		i.end(sub, err)
 		return
 	}
+	defer func() { _ = rdb.Close() }()
 	i.mu.Lock()
-	sub.pubsub = link.rdb.Subscribe(context.Background())
+	sub.pubsub = rdb.Subscribe(context.Background())
 	channels := slices.Collect(maps.Keys(sub.confirmed))
 	i.mu.Unlock()
 	for _, channel := range channels {

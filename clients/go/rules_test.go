@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"math"
-	"net"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 func TestAKeysSlotIsThatOfTheServer(t *testing.T) {
@@ -32,7 +29,7 @@ func TestEachSlotHasATagForItsChannel(t *testing.T) {
 }
 
 func TestATokenIsShortReadableAndNew(t *testing.T) {
-	token := tokenOf("a-host-with-a-name-that-is-far-too-long.example.org")
+	token := prefixOf("a-host-with-a-name-that-is-far-too-long.example.org") + randomHex()
 	parts := strings.Split(token, ":")
 	if len(token) > longestToken || len(parts) != 3 || len(parts[2]) != 16 || !strings.HasPrefix(token, "a-host-w") {
 		t.Error(token)
@@ -40,7 +37,7 @@ func TestATokenIsShortReadableAndNew(t *testing.T) {
 	if first, second := makeToken(), makeToken(); first == second {
 		t.Error("twice the same")
 	}
-	if host := tokenOf("zürich"); !strings.HasPrefix(host, "z?rich:") {
+	if host := prefixOf("zürich"); !strings.HasPrefix(host, "z?rich:") {
 		t.Error(host)
 	}
 }
@@ -87,35 +84,12 @@ func TestPausesGrowAndStayBelowTheKeptPlace(t *testing.T) {
 	}
 }
 
-func TestCommandsWithoutAConnectionHaveAnError(t *testing.T) {
-	ctx := context.Background()
-	here, there := net.Pipe()
-	defer func() { _ = there.Close() }()
-	dialer := func(context.Context, string, string) (net.Conn, error) { return here, nil }
-	l, err := dial(ctx, &redis.Options{Dialer: dialer})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.end()
-	_, _ = l.rdb.Options().Dialer(ctx, "", "") // It was the only one.
-	one, two := redis.NewCmd(ctx, "ONE"), redis.NewCmd(ctx, "TWO")
-	if l.exchange(one, two); one.Err() == nil || two.Err() == nil {
-		t.Error(one.Err(), two.Err())
-	}
-}
-
 func TestAForgottenHoldWithoutADeadlineHasNoTimer(t *testing.T) {
 	h := newHold(context.Background(), &Lock{}, "t")
 	if h.keep(); h.timer != nil {
 		t.Error("it fires at once, for ever")
 	}
 }
-
-// reply is an error as the server returns it.
-type reply string
-
-func (r reply) Error() string { return string(r) }
-func (r reply) RedisError()   {}
 
 func TestWhatAnErrorReplyMeans(t *testing.T) {
 	for words, isTransient := range map[string]bool{
@@ -127,7 +101,7 @@ func TestWhatAnErrorReplyMeans(t *testing.T) {
 		"MAXWAITERS x": false, "WRONGTYPE x": false, "WRONGKIND x": false, "NOPERM x": false, "NOAUTH x": false,
 		"OOM x": false, "CROSSSLOT x": false, "ERR syntax error": false,
 	} {
-		if f := failureOf(reply(words)); f.isTransient() != isTransient || f.isSent {
+		if f := failureOf(errorReply(words)); f.isTransient() != isTransient || f.isSent {
 			t.Error(words)
 		}
 	}
@@ -135,11 +109,11 @@ func TestWhatAnErrorReplyMeans(t *testing.T) {
 		"WRONGKIND x": ErrWrongKind, "MAXWAITERS x": ErrTooManyWaiters, "UNBLOCKED cancelled": ErrCancelled,
 		"NOTHELD x": ErrLost, "ERR unknown command 'SEM.ACQUIRE', with": ErrNoModule,
 		"ERR unknown command `LOCK.ACQUIRE`, with": ErrNoModule} {
-		if err := failureOf(reply(words)).error(); !errors.Is(err, expected) {
+		if err := failureOf(errorReply(words)).error(); !errors.Is(err, expected) {
 			t.Error(words, err)
 		}
 	}
-	if err := failureOf(reply("ERR unknown command 'NOSUCH', with")).error(); errors.Is(err, ErrNoModule) {
+	if err := failureOf(errorReply("ERR unknown command 'NOSUCH', with")).error(); errors.Is(err, ErrNoModule) {
 		t.Error(err)
 	}
 	if f := failureOf(errors.New("reset by peer")); !f.isSent || !f.isTransient() {

@@ -181,27 +181,28 @@ type route struct {
 }
 
 func (r *route) send(ctx context.Context, limit time.Duration, words []any) (any, *failure) {
-	command := redis.NewCmd(ctx, words...)
-	if failed := r.packet(ctx, r.client.limit(limit), command); failed != nil {
+	got, failed := r.packet(ctx, r.client.limit(limit), words)
+	if failed != nil {
 		return nil, failed
 	}
-	return command.Val(), nil
+	return got[0].value, nil
 }
 
 // packet sends commands together. It returns the failure of the first one; if there is none, the others have their
 // replies or errors.
-func (r *route) packet(ctx context.Context, limit time.Duration, commands ...*redis.Cmd) *failure {
+func (r *route) packet(ctx context.Context, limit time.Duration, commands ...[]any) ([]reply, *failure) {
 	r.over = nil
 	n, failed := r.node(ctx)
 	if failed != nil {
-		return failed
+		return nil, failed
 	}
-	var all []redis.Cmder
-	for _, command := range commands {
-		if r.isAsking {
-			all = append(all, redis.NewCmd(ctx, "ASKING"))
+	isAsking := r.isAsking
+	if isAsking {
+		var all [][]any
+		for _, words := range commands {
+			all = append(all, []any{"ASKING"}, words)
 		}
-		all = append(all, &part{Cmd: command})
+		commands = all
 	}
 	r.next, r.isAsking = "", false
 	l := n.line
@@ -212,8 +213,14 @@ func (r *route) packet(ctx context.Context, limit time.Duration, commands ...*re
 		}
 		l = r.own
 	}
-	if r.over, failed = l.send(ctx, limit, all); failed == nil {
-		failed = failureOf(commands[0].Err())
+	var got []reply
+	if got, r.over, failed = l.send(ctx, limit, commands...); failed == nil {
+		if isAsking {
+			for i := range len(got) / 2 {
+				got[i] = got[2*i+1]
+			}
+		}
+		failed = failureOf(got[0].err)
 	}
 	if failed != nil && r.client.servers.single != nil {
 		failed = failed.ofClusterNode()
@@ -224,7 +231,7 @@ func (r *route) packet(ctx context.Context, limit time.Duration, commands ...*re
 	if failed != nil && failed.isTransient() {
 		r.close()
 	}
-	return failed
+	return got, failed
 }
 
 // close closes the dedicated connection, if there is one.

@@ -6,34 +6,40 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // The server stores tokens of up to 38 bytes without a second object.
 const longestToken = 38
 
 // makeToken returns a new owner ID that is readable in LOCK.INFO: host:pid:random.
-func makeToken() string {
+func makeToken() string { return prefix() + randomHex() }
+
+// prefix asks the system once: host and process do not change.
+var prefix = sync.OnceValue(func() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "?"
 	}
-	return tokenOf(host)
-}
+	return prefixOf(host)
+})
 
-func tokenOf(host string) string {
-	tail := ":" + strconv.Itoa(os.Getpid()) + ":" + randomHex()
+func prefixOf(host string) string {
+	tail := ":" + strconv.Itoa(os.Getpid()) + ":"
 	host = strings.Map(func(r rune) rune {
 		if r <= ' ' || r > '~' {
 			return '?'
 		}
 		return r
 	}, host)
-	return host[:min(len(host), longestToken-len(tail))] + tail
+	return host[:min(len(host), longestToken-len(tail)-randomDigits)] + tail
 }
+
+const randomDigits = 16
 
 // randomHex returns 64 random bits.
 func randomHex() string {
-	var random [8]byte
+	var random [randomDigits / 2]byte
 	_, _ = crand.Read(random[:]) // Never fails: the runtime crashes the program instead.
 	return hex.EncodeToString(random[:])
 }
