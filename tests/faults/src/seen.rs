@@ -107,8 +107,9 @@ fn section(day: &str, rows: &[Row]) -> String {
     let (last, others) = servers.split_last().expect("a server");
     let mut text = format!("Run on {day} with {} and {last},\n", others.join(", "));
     text += "for one minute per scenario and server, on a machine that was also doing other work. The figures add up\n";
-    text += "all servers. *Lost* and *overlaps* count only what the clients could prove: grants that ended too early, and\n";
-    text += "pairs of conflicting grants that were held at the same time.\n\n";
+    text +=
+        "all servers. *Lost* and *overlaps* count only what the clients could prove: grants that ended too early,\n";
+    text += "and pairs of conflicting grants that were held at the same time.\n\n";
     text += "| fault | faults | grants | lost | overlaps | fences |\n| --- | --: | --: | --: | --: | --- |\n";
     for (name, scenarios) in KINDS {
         let rows: Vec<&Row> = rows.iter().filter(|row| scenarios.contains(&row.scenario.as_str())).collect();
