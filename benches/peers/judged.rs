@@ -1,11 +1,11 @@
-//! What the judges of `make faults` say about a history that the loads have told.
+//! Checks the history reported by the loads with the checkers of `make faults`.
 
 use std::time::Duration;
 
 use faults::judge::{self, Scope};
 use faults::{Action, History, Mode, Operation, Outcome};
 
-/// A line of a load's, with the load's name in front.
+/// A line of a load's output, prefixed with the load's name.
 #[derive(Clone, Debug)]
 pub enum Event {
     Cycle { lock: u64, owner: String, asked: u64, granted: u64, released: u64, fence: u64 },
@@ -54,7 +54,7 @@ impl Event {
 pub struct Verdict {
     /// Grants that began while another owner was certain to hold the lock.
     pub overlaps: usize,
-    /// Fences that were given twice or went back, where there are any.
+    /// Fencing tokens that were issued twice or decreased, if the peer has any.
     pub fences: usize,
 }
 
@@ -76,7 +76,7 @@ pub fn judge(events: &[Event], lease: Duration, scope: Option<Scope>) -> Verdict
         let acquire = Action::Acquire { mode, lease, block: None };
         match event {
             Event::Cycle { lock, owner, asked, granted, released, fence } => {
-                // Each turn of an owner has a token of its own.
+                // Each iteration of an owner has a separate token.
                 let owner = format!("{owner}-{number}");
                 add(*lock, &owner, acquire, *asked, *granted, Outcome::Granted { fence: *fence as i64 });
                 add(*lock, &owner, Action::Release { mode }, *granted, *released, Outcome::Done);
@@ -91,7 +91,7 @@ pub fn judge(events: &[Event], lease: Duration, scope: Option<Scope>) -> Verdict
         }
     }
     let holds = judge::holds(&History::new(operations));
-    // A number of 0: the load did not ask for it.
+    // A fencing token of 0 means that the load did not request one.
     let numbered: Vec<judge::Hold> = holds.iter().filter(|hold| hold.fence > 0).cloned().collect();
     Verdict {
         overlaps: judge::overlaps(&holds).len(),
@@ -99,8 +99,7 @@ pub fn judge(events: &[Event], lease: Duration, scope: Option<Scope>) -> Verdict
     }
 }
 
-/// Given when each turn was asked for, in the order of the grants: how many came before one that had asked `margin`
-/// earlier.
+/// From the request times in grant order: how many were granted before a request that was sent `margin` earlier.
 pub fn overtaken(asked: &[u64], margin: Duration) -> usize {
     let mut earliest = u64::MAX;
     let mut count = 0;

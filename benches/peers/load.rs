@@ -1,8 +1,8 @@
-//! The load: owners that take locks of one peer and write down when. A process of its own, so that what it costs is
-//! apart from the servers and from the run, and so that it can be killed. `peers/java/Load.java`, `peers/go/main.go`
-//! and `peers/python/load.py` are the same program in other languages.
+//! The load: owners that acquire locks of one peer and record the times. It is a separate process, so that its cost is
+//! separate from the servers and the run, and so that it can be killed. `peers/java/Load.java`, `peers/go/main.go` and
+//! `peers/python/load.py` are the same program in other languages.
 //!
-//! Says `ready`, waits for `go`, works until `stop`; then prints what was granted. It judges nothing.
+//! Prints `ready`, waits for `go`, works until `stop`, then prints the grants. It does not evaluate them.
 
 use std::cell::{Cell, RefCell};
 use std::error::Error;
@@ -16,8 +16,8 @@ use tokio::task::{spawn_local, LocalSet};
 use crate::peers::{etcd, postgres, redis_lock, set_lua};
 use crate::task::{now, Link, Outcome, Owner, Task, Work};
 
-/// Each link takes a lock of its own above this number once, to see whether the servers serve; another one for each
-/// attempt, because one that failed may hold its lock until the lease ends.
+/// Each link acquires a separate lock above this number once, to check that the servers respond. Each attempt uses a
+/// different lock, because a failed attempt may hold its lock until the lease expires.
 const TRIAL_LOCK: u64 = 90_000;
 const TRIAL_LOCKS: u64 = 10_000;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -74,8 +74,8 @@ async fn work<L: Link>(task: Task, kind: &str) -> Outcome<()> {
     }
     for (first, link) in (0..task.owners).zip(&links) {
         let (link, task, state) = (link.clone(), task.clone(), state.clone());
-        // One after the other on each link: an owner may cost a round trip or a write to a disk, and thousands at once
-        // would only show how the servers refuse them.
+        // One after the other on each link: creating an owner may cost a round trip or a disk write, and servers would
+        // refuse thousands at once.
         spawn_local(async move {
             for number in (first..task.owners).step_by(task.links as usize) {
                 let owner = loop {
@@ -113,11 +113,11 @@ async fn work<L: Link>(task: Task, kind: &str) -> Outcome<()> {
     }
     lines += "end";
     say(&lines);
-    // What is held and awaited ends with the process, as when it dies.
+    // Holds and waits end with the process, as in a crash.
     std::process::exit(0);
 }
 
-/// A link over which a lock was had and given back.
+/// A link over which a lock was acquired and released.
 async fn serving<L: Link>(task: Task, kind: String, number: u64) -> Outcome<L> {
     let started = Instant::now();
     let mut attempts = 0;
@@ -179,7 +179,7 @@ async fn sweep<O: Owner>(mut owner: O, number: u64, task: Task, state: Rc<State>
     say(&format!("took {number}"));
 }
 
-/// Tells of each grant at once: the process may not live to tell it later.
+/// Prints each grant at once, because the process may be killed.
 async fn hold<O: Owner>(mut owner: O, number: u64, task: Task, state: Rc<State>) {
     let mut kept = Vec::new();
     for lock in (task.first..task.first + task.locks).skip(number as usize).step_by(task.owners as usize) {
@@ -227,7 +227,7 @@ fn report_lost<O: Owner>(owner: &O, number: u64, kept: &mut [Option<(u64, O::Hel
 
 fn say(line: &str) {
     let mut output = std::io::stdout().lock();
-    // The run has gone: the end of its input ends this process too.
+    // The run has ended: end of input ends this process too.
     let _ = writeln!(output, "{line}").and_then(|()| output.flush());
 }
 

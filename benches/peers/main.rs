@@ -1,12 +1,12 @@
-//! `make bench-peers`: redis-lock beside other services that lock, each as its documentation says to run it, in one run
-//! on one machine. All of it is in networks of the run's own (Linux, root), so that ports are free, bytes are counted,
-//! and a machine can be made to vanish.
+//! `make bench-peers`: compares redis-lock with other lock services, each run as its documentation recommends, in one
+//! run on one machine. Everything runs in separate network namespaces (Linux, root), so that ports are free, bytes are
+//! counted, and the loss of a machine can be simulated.
 //!
 //!     peers [--quick] [--rounds N] [--only WORD,…] [--parts pair,…] [--data FILE]    measures into a JSON file
-//!     peers report DATA DIRECTORY         makes the page, its charts and README's rows from that file
-//!     peers load KIND name=value…         the load, which the run starts
+//!     peers report DATA DIRECTORY         generates the page, its charts and README's rows from that file
+//!     peers load KIND name=value…         the load, started by the run
 
-// The clients' futures are deep.
+// The clients' futures are deeply nested.
 #![recursion_limit = "256"]
 
 mod judged;

@@ -1,4 +1,4 @@
-//! The page and README's rows, out of the data and nothing else. Its charts are drawn by scripts/pictures.
+//! Generates the page and README's rows from the data alone. scripts/pictures draws its charts.
 
 use std::fmt::Write;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::settings::{OF_LANGUAGES, SETTINGS};
 use crate::stats::{digits, percentile};
 use crate::task::Outcome;
 
-/// `report DATA DIRECTORY`: `DIRECTORY/peers.md`; README's rows are printed.
+/// `report DATA DIRECTORY`: writes `DIRECTORY/peers.md` and prints README's rows.
 pub fn main(words: &[String]) -> Outcome<()> {
     let [data, docs] = words else { return Err("report DATA DIRECTORY".into()) };
     let data = Data(serde_json::from_str(&fs::read_to_string(data)?)?);
@@ -23,7 +23,7 @@ pub fn main(words: &[String]) -> Outcome<()> {
 
 struct Data(Value);
 
-/// Of redis-lock, in microseconds of server CPU and in bytes.
+/// The costs of redis-lock, in microseconds of server CPU and in bytes.
 struct Costs {
     pair: f64,
     hand_off: f64,
@@ -39,10 +39,10 @@ struct Figure {
     most: f64,
 }
 
-/// A column: its title, the figure, what it is multiplied by.
+/// A column: its title, the figure, the factor.
 type Column<'a> = (&'a str, &'a str, f64);
 
-/// What the capacity is computed from.
+/// The figures from which the capacity is computed.
 const CAPACITY: &str = "redis-lock, AOF everysec";
 const CLUSTERS: &[&str] = &["redis-lock, cluster of 1", "redis-lock, cluster of 3", "redis-lock, cluster of 6"];
 
@@ -131,7 +131,7 @@ const CLUSTER: &[Column] = &[
     ("server CPU, µs per hand-off", "contended.server_us", 1.0),
 ];
 
-/// What is left of the locks of a language, and of a holder.
+/// What remains of a language's locks, and of a killed holder.
 const AFTERWARDS: &[Column] = &[
     ("keys left of 20 locks", "left.keys", 1.0),
     ("locks had after a kill, of 8", "dead.killed_had", 1.0),
@@ -253,7 +253,7 @@ impl Data {
         Ok(page.replace("{failures}\n", &about).replace("{once}\n", &once))
     }
 
-    /// A section for each language: the tables of a free lock and of one that many want, and what is left afterwards.
+    /// A section for each language: the tables for a free lock and for a contended one, and what remains afterwards.
     fn languages(&self) -> Outcome<String> {
         let mut sections = Vec::new();
         let skipped = self.list("skipped");
@@ -280,7 +280,7 @@ impl Data {
         Ok(sections.join("\n\n"))
     }
 
-    /// One row for each peer without consensus, beside the row of redis-lock that is as durable.
+    /// One row for each peer without consensus, compared with the redis-lock row of the same durability.
     fn ahead(&self) -> Outcome<String> {
         let mut table = String::from(
             "| | beside | pairs a second, ratio | hand-offs, ratio | µs of a hand-off | server CPU | client CPU |\n\
@@ -325,7 +325,7 @@ impl Data {
         }
     }
 
-    /// What the measured costs come to.
+    /// The capacity that follows from the measured costs.
     fn capacity(&self) -> Outcome<String> {
         let Costs { pair, lock, .. } = self.costs();
         const NODE_BYTES: f64 = 8e9;
@@ -353,7 +353,8 @@ impl Data {
         Ok(table)
     }
 
-    /// Five rows: beside the nearest service that is as durable, one with consensus, and what most have in Java.
+    /// Five rows: comparisons with the closest service of the same durability, one with consensus, and the usual in
+    /// Java.
     fn readme(&self) -> Outcome<String> {
         let peers = [
             "redis-lock, no persistence",

@@ -1,5 +1,5 @@
-//! What is measured: one function for each part, the same for all peers. Each round measures every peer in turn, so
-//! that what the machine does meanwhile affects all of them; the figures of all rounds go into one JSON file.
+//! The measurements: one function for each part, the same for all peers. Each round measures all peers one after the
+//! other, so that other load on the machine affects all of them. The figures of all rounds go into one JSON file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,7 +29,7 @@ const SERVERS: usize = 0;
 const CLIENTS: usize = 1;
 const VICTIMS: usize = 2;
 
-/// A contender overtook another if it asked this much later and was granted the lock first.
+/// A contender overtook another if it requested the lock this much later and was granted it first.
 const MARGIN: Duration = Duration::from_millis(5);
 const CONTENDERS: u64 = 48;
 const PRIMARIES: [u16; 3] = [1, 3, 6];
@@ -38,7 +38,7 @@ const CLIENTS_OF_A_PROCESS: u64 = 4;
 
 const LONGEST_WARM_UP_S: u32 = 15;
 
-/// How many peers wait side by side for the end of a dead holder: each of them may be a JVM.
+/// How many peers are measured in parallel after a holder died: each of them may be a JVM.
 const SIDE_BY_SIDE: usize = 8;
 /// What a short run measures in its first round only.
 const SLOW_PARTS: &[&str] = &["hold", "waiters", "kill", "left", "dead", "scale"];
@@ -54,9 +54,9 @@ struct Plan {
     window: Duration,
     waiters: u64,
     locks: u64,
-    /// What a JVM needs to compile what it runs.
+    /// The warm-up time of a JVM's compiler.
     warm_up: Duration,
-    /// How long to wait for the next one after a machine has vanished.
+    /// How long to wait for the next grant after a machine was lost.
     patience: Duration,
 }
 
@@ -69,7 +69,7 @@ type Rounds = BTreeMap<String, BTreeMap<String, Vec<f64>>>;
 #[derive(Default)]
 struct Data {
     figures: Rounds,
-    /// The same for the locks of each language.
+    /// The same, for the locks of each language.
     languages: BTreeMap<&'static str, Rounds>,
     skipped: Vec<&'static str>,
     failures: Vec<String>,
@@ -122,7 +122,7 @@ pub fn main(words: &[String]) -> Outcome<()> {
         dead_holders(&plan, dir.path(), &mut data);
         scale(&plan, dir.path(), &mut data);
         loads.push(load_average());
-        // After each: a run that is ended has told what it had.
+        // After each, so that an interrupted run keeps its figures.
         let written = json!({
             "machine": machine(dir.path()),
             "versions": versions(),
@@ -182,7 +182,7 @@ impl Data {
     }
 }
 
-/// A peer with its servers on a network of its own.
+/// A peer with its servers in a separate network.
 struct Bench<'a> {
     setting: &'a Setting,
     plan: &'a Plan,
@@ -264,7 +264,7 @@ impl<'a> Bench<'a> {
         self.setting.language == Some(Language::Java) || self.setting.kind == "curator"
     }
 
-    /// How many commands Redis has run, including those that scripts called. `None`: the peer is no Redis.
+    /// How many commands Redis has run, including those that scripts called. `None` if the peer is not Redis.
     fn commands(&self) -> Option<f64> {
         let table = self.ask_redis(&["INFO", "commandstats"])?;
         let calls = table.lines().filter(|line| line.starts_with("cmdstat_") && !line.starts_with("cmdstat_info"));
@@ -281,8 +281,8 @@ impl<'a> Bench<'a> {
         Ok(self.ask_redis(&["DBSIZE"]).ok_or("no Redis")?.trim().parse()?)
     }
 
-    /// A JVM compiles what it has run for a while: it is warm when two seconds in a row were no faster than one before.
-    /// On two cores that other work shared, Lettuce had 60 hand-offs in its first second and 3,600 in its twelfth.
+    /// A JVM compiles code after it has run for a while: it is warm when two consecutive seconds were no faster than an
+    /// earlier one. On two shared cores, Lettuce had 60 hand-offs in its first second and 3,600 in its twelfth.
     fn warm_up(&self) {
         if !self.is_java() {
             return thread::sleep(Duration::from_millis(700));
@@ -306,7 +306,7 @@ impl<'a> Bench<'a> {
     /// What a load does in the window of the plan, after it has warmed up.
     fn window(&self, load: &mut Load) -> Outcome<Window> {
         self.warm_up();
-        // Counted over more than the window: to ask for it takes the server some of its time.
+        // Counted over more than the window, because the query itself takes server time.
         let (counted, commands) = (Instant::now(), self.commands());
         let reading = |load: &Load| (now(), self.servers.cost(), load.cost(), load.bytes());
         let before = reading(load);
@@ -376,7 +376,7 @@ impl Window {
         figures
     }
 
-    /// What one owner takes again before another has had it is no hand-off, and no wait.
+    /// A lock that an owner re-acquires before any other is neither a hand-off nor a wait.
     fn hand_offs(mut self) -> Figures {
         self.turns.sort_by_key(|turn| (turn.lock, turn.granted));
         let mut waits = Vec::new();
@@ -412,7 +412,7 @@ fn measure(setting: &Setting, plan: &Plan, shared: &Path, data: &mut Data) {
             Err(error) => data.add(setting.language, setting.name, "start", Err(error)),
         }
     }
-    // On fresh servers: what is left of other parts would end meanwhile, and what is left after a kill is judged.
+    // On fresh servers, because leftovers of other parts would expire meanwhile, and the state after a kill is checked.
     if plan.has(setting, "waiters") {
         let figures = Bench::start(setting, plan, shared).and_then(|bench| waiters(&bench));
         data.add(setting.language, setting.name, "waiters", figures);
@@ -422,29 +422,29 @@ fn measure(setting: &Setting, plan: &Plan, shared: &Path, data: &mut Data) {
     }
 }
 
-/// One owner takes a free lock and gives it back.
+/// One owner acquires and releases a free lock.
 fn pair(bench: &Bench) -> Outcome<Figures> {
     let mut load = bench.load(bench.task(Work::Cycle, 1, 0, 1))?;
     load.go()?;
     Ok(bench.window(&mut load)?.pairs())
 }
 
-/// Forty-eight owners want one lock.
+/// Forty-eight owners contend for one lock.
 fn contended(bench: &Bench) -> Outcome<Figures> {
     let mut load = bench.load(bench.task(Work::Cycle, CONTENDERS, 1, 1))?;
     load.go()?;
     Ok(bench.window(&mut load)?.hand_offs())
 }
 
-/// A hundred owners take any of a thousand locks.
+/// A hundred owners acquire any of a thousand locks.
 fn spread(bench: &Bench) -> Outcome<Figures> {
     let mut load = bench.load(bench.task(Work::Cycle, 100, 1_000, 1_000))?;
     load.go()?;
     Ok(bench.window(&mut load)?.pairs())
 }
 
-/// Two owners take and release the same twenty locks, so that one of them waits; where the peer has no contended part,
-/// one owner. Returns how many keys are left of them a second later.
+/// Two owners acquire and release the same twenty locks, so that one of them waits; one owner if the peer has no
+/// contended part. Returns how many of their keys remain a second later.
 fn left(bench: &Bench) -> Outcome<Figures> {
     let locks = 20;
     let owners = if bench.setting.parts.contains(&"contended") { 2 } else { 1 };
@@ -455,7 +455,7 @@ fn left(bench: &Bench) -> Outcome<Figures> {
     if !load.wait(Duration::from_secs(60), |lines| lines.took as u64 >= owners) {
         return Err("the locks were not taken".into());
     }
-    // What ends by itself soon is not left behind.
+    // Keys that expire soon do not count.
     thread::sleep(Duration::from_secs(1));
     let keys = bench.keys()? - before;
     load.stop()?;
@@ -475,7 +475,7 @@ fn hold(bench: &Bench) -> Outcome<Figures> {
     let task = Task { lease, ..bench.task(Work::Hold, clients, 10_000, bench.plan.locks) };
     let mut load = bench.load(task)?;
     load.ready()?;
-    // Redis takes its time to free what idle connections had for their requests.
+    // Redis frees the query buffers of idle connections with a delay.
     let idle = Duration::from_secs(3);
     thread::sleep(idle);
     let (memory, cost) = (bench.memory()?, bench.servers.cost());
@@ -489,7 +489,7 @@ fn hold(bench: &Bench) -> Outcome<Figures> {
     Ok(vec![("locks", locks), ("memory_bytes", grown / locks), ("disk_bytes", written / locks)])
 }
 
-/// Thousands wait for one lock: what each costs the servers, and how fast the lock goes round.
+/// Thousands wait for one lock: what each costs the servers, and the rate of hand-offs.
 fn waiters(bench: &Bench) -> Outcome<Figures> {
     let count = bench.setting.waiters.min(bench.plan.waiters);
     let links = bench.setting.waiters_share.min(count);
@@ -498,7 +498,7 @@ fn waiters(bench: &Bench) -> Outcome<Figures> {
     let task = bench.task(Work::Queue, count, 2, 1);
     let mut load = bench.load(Task { links, lease: Duration::from_secs(120), ..task })?;
     load.ready()?;
-    // Until the servers have little to do: then all requests are queued. Clients that poll never let the servers rest.
+    // Wait until the servers are nearly idle: then all requests are queued. Polling clients never let them become idle.
     let limit = Instant::now() + Duration::from_secs(20);
     loop {
         let cpu = bench.servers.cost().cpu;
@@ -516,7 +516,7 @@ fn waiters(bench: &Bench) -> Outcome<Figures> {
     Ok(figures)
 }
 
-/// SIGKILL to the server, or to the node that leads, while locks are taken; then another asks for what is held.
+/// SIGKILL to the server, or to the leader, under load; then another owner requests the locks that are held.
 fn kill(mut bench: Bench) -> Outcome<Figures> {
     let lease = Duration::from_secs(60);
     let mut turns = bench.load(Task { lease, ..bench.task(Work::Cycle, 4, 80_000, 100) })?;
@@ -537,7 +537,7 @@ fn kill(mut bench: Bench) -> Outcome<Figures> {
         }
         After::Promote => {
             redis_lock::promote(&place)?;
-            // It has no replica to wait for.
+            // The promoted server has no replica to wait for.
             ("redis-lock", bench.servers.endpoints(Some(victim)))
         }
         After::Nothing => (bench.kind, bench.servers.endpoints(Some(victim))),
@@ -583,11 +583,11 @@ fn kill(mut bench: Bench) -> Outcome<Figures> {
     Ok(figures)
 }
 
-/// How long after the end of a holder the next one has the lock. It is waiting: all peers wait side by side.
+/// How long after a holder's end the next owner has the lock. The peers run in parallel, because they only wait.
 fn dead_holders(plan: &Plan, shared: &Path, data: &mut Data) {
     let wanted: Vec<&Setting> =
         all_settings().filter(|setting| plan.wants(setting) && plan.has(setting, "dead")).collect();
-    // Before the threads: the first one compiles.
+    // Before the threads, because the first call compiles.
     if wanted.iter().any(|setting| setting.kind == "curator") {
         data.add(None, "ZooKeeper", "start", zookeeper::client(shared).map(|_| Vec::new()).map_err(Into::into));
     }
@@ -644,7 +644,7 @@ fn dead_holder(bench: &Bench) -> Outcome<Figures> {
             _ => None,
         });
         let mut times: Vec<f64> = times.collect();
-        // Not one that had to wait: that is no figure of this round.
+        // Skip one that had to wait: its time is not a figure of this round.
         let [had, median, longest] = match is_machine {
             true => ["gone_had", "gone_s", "gone_max_s"],
             false => ["killed_had", "killed_s", "killed_max_s"],
@@ -658,7 +658,7 @@ fn dead_holder(bench: &Bench) -> Outcome<Figures> {
     Ok(figures)
 }
 
-/// The same load over one, three and six primaries of a Redis Cluster, as far as the cores go.
+/// The same load over one, three and six primaries of a Redis Cluster, as far as the cores allow.
 fn scale(plan: &Plan, shared: &Path, data: &mut Data) {
     if !plan.has_part("scale") || !plan.only.is_empty() && !plan.only.iter().any(|word| word == "scale") {
         return;
@@ -686,7 +686,7 @@ fn scale(plan: &Plan, shared: &Path, data: &mut Data) {
     }
 }
 
-/// A load that runs, and what it has said.
+/// A running load and its output.
 struct Load {
     child: Child,
     input: ChildStdin,
@@ -771,7 +771,7 @@ impl Load {
         Processes::read().cost(self.child.id())
     }
 
-    /// That went over the network of its host, both ways, headers and all.
+    /// Bytes on its host's network, in both directions, including headers.
     fn bytes(&self) -> f64 {
         let table = fs::read_to_string(format!("/proc/{}/net/dev", self.child.id())).unwrap_or_default();
         let line = table.lines().find_map(|line| line.trim_start().strip_prefix("eth0:"));
@@ -780,7 +780,7 @@ impl Load {
     }
 
     fn kill(&mut self) {
-        // An error says that it has already ended.
+        // An error means that it has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -792,7 +792,7 @@ impl Drop for Load {
     }
 }
 
-/// A temporary directory that other users may enter: Postgres runs as one. `TMPDIR` chooses the disk.
+/// A temporary directory that other users can access, because Postgres runs as another user. `TMPDIR` selects the disk.
 fn open_dir() -> io::Result<TempDir> {
     let dir = tempfile::Builder::new().prefix("redis-lock-peers-").tempdir()?;
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
@@ -819,7 +819,7 @@ fn machine(dir: &Path) -> Value {
     })
 }
 
-/// The median of syncing a line, which every grant waits for where each is synced.
+/// The median time to sync a line, which every grant waits for if each is synced.
 fn fdatasync_ms(dir: &Path) -> io::Result<f64> {
     let mut file = fs::File::create(dir.join("sync"))?;
     let mut times = Vec::new();

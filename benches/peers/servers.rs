@@ -1,4 +1,4 @@
-//! The servers of one peer: their processes, where they run, and what they cost.
+//! The servers of one peer: their processes, their hosts, and their costs.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use faults::network::Host;
 
-/// A host of a network of the run's own, and a directory.
+/// A host in one of the run's networks, and a directory.
 pub struct Place<'a> {
     pub host: &'a Host,
     pub dir: &'a Path,
@@ -37,14 +37,14 @@ pub struct Node {
 pub enum Memory {
     /// Resident pages, shared ones by their share.
     Resident,
-    /// What Redis says it uses: its allocator keeps pages that were used before.
+    /// Memory as reported by Redis, because its allocator retains freed pages.
     Redis,
-    /// What lives on the heap of a JVM after a collection: a JVM keeps more for itself.
+    /// Live objects on the heap of a JVM after a collection, because a JVM reserves more.
     Java,
 }
 
 impl Place<'_> {
-    /// Runs a program on the host until it ends well.
+    /// Runs a program on the host and requires success.
     pub fn run(&self, program: impl AsRef<Path>, args: &[&str]) -> io::Result<String> {
         self.host.run(|| run(program, args))
     }
@@ -61,7 +61,7 @@ impl Place<'_> {
         Ok((id("-u")?, id("-g")?))
     }
 
-    /// Until something listens there.
+    /// Waits until something listens there.
     pub fn wait_for(&self, endpoint: &str) -> io::Result<()> {
         let address: SocketAddr = endpoint.parse().map_err(io::Error::other)?;
         let started = Instant::now();
@@ -75,7 +75,7 @@ impl Place<'_> {
     }
 }
 
-/// Until it ends well; what it printed.
+/// Waits for success; returns the output.
 pub fn run(program: impl AsRef<Path>, args: &[&str]) -> io::Result<String> {
     ended(Command::new(program.as_ref()).args(args))
 }
@@ -160,7 +160,7 @@ impl Node {
         Ok(())
     }
 
-    /// SIGKILL to it and to all that it started, at once.
+    /// Sends SIGKILL to it and all its descendants.
     pub fn kill(&mut self) {
         let Some(mut child) = self.child.take() else { return };
         for pid in Processes::read().family(child.id()) {
@@ -172,7 +172,7 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// In good order, so that Postgres and Java leave nothing behind in shared memory and temporary directories.
+    /// Stops it cleanly, so that Postgres and Java leave nothing behind in shared memory and temporary directories.
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
             // SAFETY: a bare system call; the child was not waited for, so the number is still its own.
@@ -233,13 +233,13 @@ impl Processes {
         family
     }
 
-    /// Of a process and its descendants, also of those that have ended.
+    /// The total of a process and its descendants, including those that have exited.
     pub fn cost(&self, pid: u32) -> Cost {
         self.family(pid).into_iter().map(cost_of_one).fold(Cost::default(), Cost::plus)
     }
 }
 
-/// What follows the name in /proc/PID/stat.
+/// The fields after the name in /proc/PID/stat.
 fn stat(pid: u32) -> Option<Vec<String>> {
     let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     Some(line.rsplit_once(") ")?.1.split(' ').map(String::from).collect())

@@ -1,4 +1,4 @@
-//! Which peers are measured, each as its documentation says to run it: the reasons are in `peers/`.
+//! Which peers are measured, each run as its documentation recommends: the reasons are in `peers/`.
 
 use std::io;
 
@@ -10,23 +10,23 @@ use crate::servers::{Place, Servers};
 
 pub struct Setting {
     pub name: &'static str,
-    /// What the load is told: see `peers/`.
+    /// The argument of the load: see `peers/`.
     pub kind: &'static str,
     /// Of its load; None: Rust, or Curator's.
     pub language: Option<Language>,
     pub start: fn(&Place) -> io::Result<Servers>,
-    /// Which node is killed: the one that leads.
+    /// Which node is killed: the leader.
     pub leader: fn(&Place, &Servers) -> io::Result<usize>,
     /// After a node was killed.
     pub after: After,
-    /// Whether its clients get a number for fencing, and over which grants it has to grow.
+    /// Whether its clients get a fencing token, and over which grants it must increase.
     pub fences: Option<Scope>,
-    /// How many wait for one lock where many do: sessions that are processes are fewer.
+    /// How many wait for one lock in the part with many waiters: fewer if each session is a process.
     pub waiters: u64,
     /// How many links they share.
     pub waiters_share: u64,
-    /// What of an acknowledged grant survives a crash of the server's process, of its machine, the loss of one node.
-    /// From the documentation; the first is also measured.
+    /// Whether an acknowledged grant survives a crash of the server's process, a crash of its machine, and the loss of
+    /// one node. From the documentation; the first is also measured.
     pub survives: [&'static str; 3],
     pub parts: &'static [&'static str],
     /// The row of redis-lock with which it is compared: as durable, and of the same language. None: it is redis-lock,
@@ -37,19 +37,19 @@ pub struct Setting {
 pub enum After {
     Restart,
     Promote,
-    /// The others go on.
+    /// The other nodes continue.
     Nothing,
 }
 
-/// What depends on persistence.
+/// The parts that depend on persistence.
 const LOAD: &[&str] = &["pair", "contended", "spread", "hold", "waiters", "kill"];
-/// What depends on the kind of lock alone.
+/// The part that depends only on the kind of lock.
 const DEAD: &[&str] = &["dead"];
 const ALL: &[&str] = &["pair", "contended", "spread", "hold", "waiters", "kill", "dead"];
 
 const WAITERS: u64 = 5_000;
-/// Each is a process. With a thousand, the last connections were not accepted in time. The cause was not measured: each
-/// that waits for longer than `deadlock_timeout` (1 s) searches for a deadlock, with the whole lock table locked.
+/// Each is a process. With a thousand, the last connections were not accepted in time. The cause was not measured. Each
+/// session that waits longer than `deadlock_timeout` (1 s) runs deadlock detection with the whole lock table locked.
 const SESSIONS: u64 = 500;
 
 const REDIS: Setting = Setting {
@@ -71,7 +71,7 @@ const ETCD: Setting = Setting {
     name: "etcd, one node",
     kind: "etcd",
     start: |place| etcd::start(place, 1),
-    // A revision belongs to the whole store, and two grants that nothing is written between share it.
+    // The revision is that of the whole store, so two grants without a write in between share it.
     fences: Some(Scope::Key),
     survives: ["yes", "yes", "no"],
     parts: ALL,
@@ -94,7 +94,7 @@ const POSTGRES: Setting = Setting {
     start: postgres::start,
     fences: None,
     waiters: SESSIONS,
-    // Its link is no connection: each owner has one.
+    // Its link has no connection: each owner has one.
     waiters_share: 20,
     survives: ["no: the session ends, its client is told", "no", "no"],
     parts: ALL,
@@ -102,7 +102,7 @@ const POSTGRES: Setting = Setting {
     ..REDIS
 };
 
-/// With `lock.adopt` clients wait in the queue of the server for so long before they ask again.
+/// With `lock.adopt`, clients wait in the server's queue for this long before they retry.
 macro_rules! adopting {
     ($pattern:literal) => {
         |place| redis_lock::start(place, concat!("save \"\"\nlock.adopt ", $pattern), 0)
@@ -120,14 +120,14 @@ const JAVA: Setting = Setting { language: Some(Language::Java), fences: None, pa
 const GO: Setting = Setting { language: Some(Language::Go), ..JAVA };
 const PYTHON: Setting = Setting { language: Some(Language::Python), ..JAVA };
 
-/// The client of this repository for each language, alone and under another library's interface.
+/// This repository's client for each language, alone and behind another library's interface.
 const OF_JAVA: &str = "redis-lock for Java, Lettuce";
 const OF_SPRING: &str = "redis-lock for Java, as Spring's LockRegistry";
 const OF_SHEDLOCK: &str = "redis-lock for Java, as ShedLock's LockProvider";
 const OF_GO: &str = "redis-lock for Go";
 const OF_PYTHON: &str = "redis-lock for Python";
 
-/// Each language's locks begin with the client of this repository.
+/// Each language's locks start with this repository's client.
 pub const OF_LANGUAGES: &[Setting] = &[
     Setting { name: OF_JAVA, kind: "java:lettuce", ..JAVA },
     Setting { name: "redis-lock for Java, Jedis", kind: "java:jedis", ..JAVA },
@@ -161,7 +161,7 @@ pub const OF_LANGUAGES: &[Setting] = &[
         beside: Some(OF_SPRING),
         ..JAVA
     },
-    // A job whose lock is held is skipped: there is no wait.
+    // ShedLock skips a job whose lock is held, so there is no wait.
     Setting { name: OF_SHEDLOCK, kind: "java:shedlock", parts: PAIR, ..JAVA },
     Setting { name: "ShedLock", kind: "shedlock", parts: PAIR, beside: Some(OF_SHEDLOCK), ..JAVA },
     Setting {

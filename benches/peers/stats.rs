@@ -1,6 +1,6 @@
 //! Figures of samples.
 
-/// The value below which this share of them lies; 0 of none.
+/// The value below which this share of the samples lies; 0 if there are none.
 pub fn percentile(values: &mut [f64], share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
@@ -9,7 +9,7 @@ pub fn percentile(values: &mut [f64], share: f64) -> f64 {
     }
 }
 
-/// Three digits that matter, or a whole number as it is; and commas.
+/// Three significant digits, or a whole number unchanged, with thousands separators.
 pub fn digits(value: f64) -> String {
     let size = value.abs();
     let text = match size {

@@ -1,37 +1,37 @@
-//! What a load has to do, and what the client of a peer has to be able to do for it.
+//! The task of a load, and the operations that a peer's client must provide for it.
 
 use std::error::Error;
 use std::time::Duration;
 
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// What to do, as the run says it: `name=value` each.
+/// The task, passed by the run as `name=value` arguments.
 #[derive(Clone, Debug)]
 pub struct Task {
     pub work: Work,
-    /// Host and port, with commas.
+    /// Hosts and ports, separated by commas.
     pub endpoints: String,
     pub owners: u64,
-    /// Connections, or whatever the client has for one: owners share them in turns.
+    /// The number of connections, or the client's equivalent, shared by the owners.
     pub links: u64,
     pub first: u64,
     pub locks: u64,
     pub lease: Duration,
-    /// Between two locks that one owner takes and keeps.
+    /// The pause between two locks that one owner acquires and keeps.
     pub pace: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
-    /// Each owner takes one of the locks and releases it, again and again.
+    /// Each owner acquires and releases one of the locks, repeatedly.
     Cycle,
-    /// The same, and all of them wait for the first lock before it begins.
+    /// The same, but all of them wait for the first lock before it starts.
     Queue,
-    /// Each owner takes locks that no other owner takes, and keeps them.
+    /// Each owner acquires locks that no other owner requests, and keeps them.
     Hold,
-    /// As hold, of what is free at once.
+    /// Like hold, but only locks that are free at once.
     Try,
-    /// Each owner takes all of the locks, one after the other, and releases each.
+    /// Each owner acquires and releases all of the locks, one after the other.
     Sweep,
 }
 
@@ -89,15 +89,15 @@ pub trait Link: Sized + 'static {
     async fn owner(&self) -> Outcome<Self::Owner>;
 }
 
-/// One line of execution that takes locks.
+/// One thread or task that acquires locks.
 pub trait Owner: 'static {
     type Held: 'static;
-    /// Waits for as long as that takes; and the number for fencing, 0 where there is none.
+    /// Waits until the lock is granted; returns the fencing token, 0 if there is none.
     async fn acquire(&mut self, lock: u64) -> Outcome<(u64, Self::Held)>;
-    /// None: it is held by another.
+    /// Returns None if it is held by another owner.
     async fn try_acquire(&mut self, lock: u64) -> Outcome<Option<(u64, Self::Held)>>;
     async fn release(&mut self, held: Self::Held) -> Outcome<()>;
-    /// Whether the client has told its user that the lock is lost.
+    /// Whether the client has reported the loss of the lock.
     fn is_lost(&self, _: &Self::Held) -> bool {
         false
     }

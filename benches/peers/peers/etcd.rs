@@ -1,9 +1,9 @@
-//! etcd, by the crate etcd-client: `etcd`. Its Lock service is the concurrency recipe, run in the server: a key under
-//! the lock's name bound to the owner's lease, that waits until the key before it is gone.
+//! etcd, through the crate etcd-client: `etcd`. Its Lock service is the concurrency recipe, run in the server: a key
+//! under the lock's name, bound to the owner's lease, which waits until the key before it is deleted.
 //!
-//! Flags only for names and addresses: fsync, snapshots, heartbeat (100 ms) and election time-out (1 s) are those it
-//! ships with. An owner has a lease of its own, because requests of one lease are one acquisition; connections
-//! are HTTP/2, and owners share them as the clients' documentation has it.
+//! Only names and addresses are configured: fsync, snapshots, heartbeat (100 ms) and election timeout (1 s) are
+//! defaults. Each owner has a separate lease, because requests with one lease are one acquisition. Connections are
+//! HTTP/2, and owners share them as the clients' documentation recommends.
 
 use std::cell::Cell;
 use std::fs;
@@ -24,7 +24,7 @@ pub fn start(place: &Place, count: u16) -> io::Result<Servers> {
     let mut nodes = Vec::new();
     for number in 0..count {
         let dir = place.dir.join(format!("etcd-{number}"));
-        // etcd wants a directory that only it reads.
+        // etcd requires a directory that only it can read.
         fs::create_dir_all(&dir)?;
         let endpoint = format!("{host}:{}", 2379 + 10 * number);
         let mut node = Node::new(dir.clone(), endpoint.clone(), "etcd");
@@ -45,7 +45,7 @@ pub fn start(place: &Place, count: u16) -> io::Result<Servers> {
     Ok(Servers::of(nodes))
 }
 
-/// Which node leads.
+/// Which node is the leader.
 pub fn leader(place: &Place, servers: &Servers) -> io::Result<usize> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let found = place.host.run(|| {
@@ -66,7 +66,7 @@ pub fn leader(place: &Place, servers: &Servers) -> io::Result<usize> {
 pub struct Channel {
     client: etcd_client::Client,
     lease: Duration,
-    /// What is held for no time is not renewed: fewer messages, for etcd's good.
+    /// Holds that are released at once are not renewed, which saves messages in etcd's favor.
     is_renewed: bool,
 }
 
@@ -114,7 +114,7 @@ pub struct Leased {
 }
 
 impl Owner for Leased {
-    /// The key that the service made.
+    /// The key that the service created.
     type Held = Vec<u8>;
 
     async fn acquire(&mut self, lock: u64) -> Outcome<(u64, Vec<u8>)> {
@@ -124,7 +124,7 @@ impl Owner for Leased {
         Ok((revision.unsigned_abs(), reply.key().to_vec()))
     }
 
-    /// The service has none in this version: it is asked for a second.
+    /// The service has no try-lock in this version, so this waits for a second.
     async fn try_acquire(&mut self, lock: u64) -> Outcome<Option<(u64, Vec<u8>)>> {
         tokio::time::timeout(Duration::from_secs(1), self.acquire(lock)).await.ok().transpose()
     }

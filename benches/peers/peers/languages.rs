@@ -1,10 +1,11 @@
-//! Locks on Redis in other languages, each beside the client of this repository for that language. Their loads are
-//! programs of their own: `java/`, `go/`, `python/`, built by benches/peers/run, which says by PEERS_JAVA (a
-//! classpath), PEERS_GO (a program) and PEERS_PYTHON (an interpreter) where they are; one that is not set is skipped.
+//! Locks on Redis in other languages, each compared with this repository's client for that language. Their loads are
+//! separate programs: `java/`, `go/`, `python/`, built by benches/peers/run, which passes their location in PEERS_JAVA
+//! (a classpath), PEERS_GO (a program) and PEERS_PYTHON (an interpreter). A language whose variable is not set is
+//! skipped.
 //!
-//! Forty-eight owners are threads of one process that has four clients with what comes as default, as four processes
-//! of one service: in Spring's registry and in Redisson threads of one process also wait for each other inside of it.
-//! All of them talk to one redis-server, which has the module; without `lock.adopt` it does nothing for their keys.
+//! Forty-eight owners are threads of one process with four clients with default settings, like four processes of one
+//! service: in Spring's registry and in Redisson, threads of one process also wait for each other inside the process.
+//! All use one redis-server with the module; without `lock.adopt` it does nothing for their keys.
 
 use std::io;
 use std::path::PathBuf;
@@ -28,7 +29,7 @@ impl Language {
         }
     }
 
-    /// Where its load is; None: it was not built here.
+    /// The location of its load; None if it was not built here.
     pub fn load(self) -> Option<String> {
         let name = match self {
             Language::Java => "PEERS_JAVA",
@@ -38,13 +39,13 @@ impl Language {
         std::env::var(name).ok().filter(|value| !value.is_empty())
     }
 
-    /// The load, for the words of its task.
+    /// The command of the load with the arguments of its task.
     pub fn command(self, kind: &str) -> io::Result<Command> {
         let load = self.load().ok_or(io::ErrorKind::NotFound)?;
         let mut command = match self {
             Language::Java => {
                 let mut command = Command::new("java");
-                // No file in the system's temporary directory.
+                // Create no file in the system's temporary directory.
                 command.args(["-XX:-UsePerfData", "-cp", &load, "Locks"]);
                 command
             }
@@ -60,7 +61,7 @@ impl Language {
     }
 }
 
-/// The names of the libraries that are measured, with their versions.
+/// The names and versions of the measured libraries.
 pub fn versions() -> Vec<(String, String)> {
     let mut versions = Vec::new();
     let pom = include_str!("java/pom.xml");

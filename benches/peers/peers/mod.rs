@@ -1,4 +1,4 @@
-//! Each peer: how its servers are started and why so, and how its users' client takes a lock.
+//! Each peer: how its servers are started and why, and how its client acquires a lock.
 
 pub mod etcd;
 pub mod languages;

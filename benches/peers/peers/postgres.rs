@@ -1,9 +1,9 @@
-//! Postgres, by tokio-postgres: `postgres:advisory`, a session's advisory lock, and `postgres:row`, `SELECT … FOR
-//! UPDATE` in a transaction. One session for each owner: in both ways a waiter is a session that waits.
+//! Postgres, through tokio-postgres: `postgres:advisory`, a session's advisory lock, and `postgres:row`, `SELECT … FOR
+//! UPDATE` in a transaction. One session for each owner, because in both a waiter is a session that waits.
 //!
-//! postgresql.conf is what initdb writes (fsync and synchronous_commit on, shared_buffers 128 MB), but for addresses
-//! and max_connections: 100 as it comes, which five hundred waiters need more of. Trust instead of passwords costs
-//! nothing after the connection is made.
+//! postgresql.conf is what initdb writes (fsync and synchronous_commit on, shared_buffers 128 MB), except for addresses
+//! and max_connections, whose default of 100 is too low for five hundred waiters. Trust instead of passwords makes no
+//! difference once the connection is open.
 
 use std::fs;
 use std::io;
@@ -23,7 +23,7 @@ const ROWS: u64 = 100_000;
 
 pub fn start(place: &Place) -> io::Result<Servers> {
     let bin = programs()?;
-    // It refuses to run as root.
+    // Postgres refuses to run as root.
     let (user, group) = place.user("postgres")?;
     let dir = place.dir.join("postgres");
     fs::create_dir_all(&dir)?;
@@ -40,7 +40,7 @@ pub fn start(place: &Place) -> io::Result<Servers> {
         ["-D", &data, "-c", "listen_addresses=*", "-c", &sockets, "-c", "max_connections=700"].map(String::from).into();
     node.start(place)?;
     place.wait_for(&node.endpoint)?;
-    // It listens before it serves.
+    // Postgres listens before it accepts queries.
     for _ in 0..500 {
         if place.run(bin.join("pg_isready"), &["-q", "-h", &host]).is_ok() {
             break;
@@ -54,7 +54,7 @@ pub fn start(place: &Place) -> io::Result<Servers> {
     Ok(Servers::of(vec![node]))
 }
 
-/// Where Debian keeps the newest.
+/// The folder of the newest version in Debian.
 fn programs() -> io::Result<PathBuf> {
     let mut versions: Vec<PathBuf> =
         fs::read_dir("/usr/lib/postgresql")?.filter_map(|entry| Some(entry.ok()?.path().join("bin"))).collect();
@@ -62,7 +62,7 @@ fn programs() -> io::Result<PathBuf> {
     versions.pop().ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// Its owners' connections are what matters here: the link is none.
+/// The link has no connection: each owner opens its own.
 pub struct Session {
     config: String,
     is_row: bool,
@@ -90,7 +90,7 @@ impl Link for Session {
 pub struct Backend {
     client: tokio_postgres::Client,
     is_row: bool,
-    /// A transaction: rows that are locked in it are locked until its end.
+    /// A transaction: its row locks last until it ends.
     is_open: bool,
     lock: Statement,
     try_lock: Statement,
@@ -98,7 +98,7 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// In one round trip, with the beginning of the transaction.
+    /// Sent in one round trip with the start of the transaction.
     async fn lock_row(&mut self, lock: u64, or: &str) -> Result<(), tokio_postgres::Error> {
         let begin = if self.is_open { "" } else { "BEGIN; " };
         let done =
@@ -145,7 +145,7 @@ impl Owner for Backend {
         Ok(())
     }
 
-    /// The end of the session is the end of its locks.
+    /// The session's locks end with the session.
     fn is_lost(&self, _: &u64) -> bool {
         self.client.is_closed()
     }

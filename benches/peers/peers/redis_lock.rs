@@ -1,8 +1,8 @@
-//! redis-lock, by its own Rust client, on the redis-server of the system: `redis-lock[:session|:wait|:cluster]`.
+//! redis-lock, through its Rust client, on the installed redis-server: `redis-lock[:session|:wait|:cluster]`.
 //!
-//! redis.conf is as it comes, but for what the row names (save points off, appendonly, appendfsync), what a network
-//! needs (bind, protected-mode), and the module. The client renews nothing here that is held for no time; what is held
-//! longer is renewed by the client after each third of the lease, or by the server where the row says SESSION.
+//! redis.conf has its defaults, except for the settings in the row's name (save points off, appendonly, appendfsync),
+//! those for the network (bind, protected-mode), and the module. Holds that are released at once are not renewed;
+//! longer ones are renewed every third of the lease, by the client or, if the row says SESSION, by the server.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use crate::task::{Link, Outcome, Owner, Task};
 
 const PORT: u16 = 6379;
 
-/// As its `redis.conf` lines say, one server and so many replicas.
+/// One server with these `redis.conf` lines, and that many replicas.
 pub fn start(place: &Place, lines: &str, replicas: u16) -> io::Result<Servers> {
     let mut nodes = vec![server(place, PORT, lines)?];
     for number in 1..=replicas {
@@ -25,7 +25,7 @@ pub fn start(place: &Place, lines: &str, replicas: u16) -> io::Result<Servers> {
     Ok(Servers::of(nodes))
 }
 
-/// A cluster of so many primaries, without replicas.
+/// A cluster with that many primaries, without replicas.
 pub fn cluster(place: &Place, primaries: u16) -> io::Result<Servers> {
     let lines = "save \"\"\ncluster-enabled yes";
     let nodes = (0..primaries).map(|number| server(place, PORT + number, lines)).collect::<io::Result<Vec<Node>>>()?;
@@ -35,7 +35,7 @@ pub fn cluster(place: &Place, primaries: u16) -> io::Result<Servers> {
     }
     let endpoints: Vec<&str> = servers.nodes.iter().map(|node| node.endpoint.as_str()).collect();
     match endpoints[..] {
-        // redis-cli makes none of fewer than three.
+        // redis-cli creates no cluster with fewer than three.
         [one] => {
             let (host, port) = one.split_once(':').unwrap_or((one, "6379"));
             place.run("redis-cli", &["-h", host, "-p", port, "CLUSTER", "ADDSLOTSRANGE", "0", "16383"])?
@@ -45,7 +45,7 @@ pub fn cluster(place: &Place, primaries: u16) -> io::Result<Servers> {
     Ok(servers)
 }
 
-/// Makes the replica the primary, as Sentinel would.
+/// Promotes the replica, as Sentinel would.
 pub fn promote(place: &Place) -> io::Result<()> {
     let port = (PORT + 1).to_string();
     let host = place.host.address().to_string();

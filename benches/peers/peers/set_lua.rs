@@ -1,7 +1,7 @@
 //! Redis' own recipe, without the module: `SET key token NX PX lease`, and a script that deletes the key if it still
-//! holds the token: `set-lua:MS`, asked again after MS milliseconds, half of it more or less.
+//! holds the token: `set-lua:MS`, retried after MS milliseconds ± 50 %.
 //! <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>, "Correct implementation with a single
-//! instance". redis-py's lock asks again after 100 ms by default; 1 ms is a usual setting for short waits.
+//! instance". redis-py's lock retries after 100 ms by default; 1 ms is a common setting for short waits.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
-//! ZooKeeper, by Curator's InterProcessMutex in `java/Curator.java`: `curator`.
+//! ZooKeeper, through Curator's InterProcessMutex in `java/Curator.java`: `curator`.
 //!
-//! zoo.cfg is the one that its documentation and Debian's package start with: tickTime 2000, initLimit 10, syncLimit 5,
-//! forceSync as it comes (each transaction is synced), a heap of 1,000 MB as in its own zkEnv.sh. Beside it only what
-//! one machine needs: no limit of connections from one address (60 as it comes; the clients here share one), no
-//! administration over HTTP (all nodes would want one port), and the commands that tell which node leads.
+//! zoo.cfg is that of its documentation and of Debian's package: tickTime 2000, initLimit 10, syncLimit 5, the default
+//! forceSync (each transaction is synced), and a heap of 1,000 MB as in zkEnv.sh. Added is only what running on one
+//! machine needs: no limit of connections per address (60 by default; the clients here share one), no HTTP admin server
+//! (all nodes would use the same port), and the commands that report which node is the leader.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -35,7 +35,7 @@ pub fn start(place: &Place, count: u16) -> io::Result<Servers> {
         node.memory = Memory::Java;
         node.args = [
             "-Xmx1000m",
-            // No file in the system's temporary directory.
+            // Create no file in the system's temporary directory.
             "-XX:-UsePerfData",
             "-cp",
             &format!("{JARS}/zookeeper.jar:{JARS}/slf4j-nop.jar"),
@@ -50,7 +50,7 @@ pub fn start(place: &Place, count: u16) -> io::Result<Servers> {
     Ok(Servers::of(nodes))
 }
 
-/// Which node leads.
+/// Which node is the leader.
 pub fn leader(place: &Place, servers: &Servers) -> io::Result<usize> {
     for (number, node) in servers.nodes.iter().enumerate() {
         let mut connection = place.host.run(|| TcpStream::connect(&node.endpoint))?;
@@ -64,7 +64,7 @@ pub fn leader(place: &Place, servers: &Servers) -> io::Result<usize> {
     Ok(0)
 }
 
-/// Compiles the load, once; and the arguments of `java` that run it.
+/// Compiles the load once; returns the arguments of `java` that run it.
 pub fn client(dir: &Path) -> io::Result<Vec<String>> {
     let jars = ["curator-client", "curator-framework", "curator-recipes", "guava", "zookeeper", "slf4j-nop"];
     let path: Vec<String> = jars.iter().map(|jar| format!("{JARS}/{jar}.jar")).collect();

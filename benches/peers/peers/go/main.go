@@ -1,9 +1,9 @@
-// Load is the load of load.rs, in Go: `load KIND name=value…` takes the same words and says the same lines. An owner
-// is a goroutine; one client of go-redis, with its pool as it comes, for each link.
+// Load is the load of load.rs, in Go: `load KIND name=value…` takes the same arguments and prints the same lines. An
+// owner is a goroutine; each link is one client of go-redis with its default pool.
 //
 //	redislock, redislock:renewed, redislock:session    the client of this repository
-//	redsync        its mutex: it asks again after 50 to 250 ms. As it comes it gives up after 32 tries; here it goes on,
-//	               as all others do, and its expiry (8 s) is the task's lease
+//	redsync        its mutex: it retries after 50 to 250 ms. By default it gives up after 32 tries; here it continues,
+//	               like all others, and its expiry (8 s by default) is the task's lease
 package main
 
 import (
@@ -40,7 +40,7 @@ type held struct {
 	release func() error
 }
 
-// acquire waits for as long as that takes.
+// acquire waits until the lock is granted.
 type acquire func(lock uint64) (held, error)
 
 var (
@@ -124,7 +124,7 @@ func connect(kind string) (acquire, error) {
 	}, nil
 }
 
-// serving is a link over which a lock was had and given back.
+// serving is a link over which a lock was acquired and released.
 func serving(kind string, link uint64) acquire {
 	started := time.Now()
 	for attempts := uint64(0); ; attempts++ {
@@ -185,7 +185,7 @@ func sweep(take acquire, owner uint64) {
 	say("took %d", owner)
 }
 
-// hold tells of each grant at once: the process may not live to tell it later.
+// hold prints each grant at once, because the process may be killed.
 func hold(take acquire, owner uint64) {
 	for lock := number("first") + owner; lock < number("first")+number("locks"); lock += number("owners") {
 		asked := now()

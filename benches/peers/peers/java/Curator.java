@@ -70,7 +70,7 @@ public class Curator extends Load {
                 @Override
                 public Held tryAcquire(long lock) throws Exception {
                     Mutex mutex = mutexes.computeIfAbsent(lock, it -> new Mutex(client, it));
-                    // Curator tries nothing in no time: it looks once, then leaves.
+                    // With a timeout of 0 Curator checks once and does not wait.
                     return mutex.acquire(0, TimeUnit.MILLISECONDS) ? mutex : null;
                 }
             };
