@@ -100,7 +100,7 @@ impl<'c> FastPass<'c> {
     #[inline(always)]
     pub fn release(self, owner: &[u8], amount: &ReleaseAmount) -> Option<Result<Released, KeyError>> {
         match self.state.manager.bindings().is_empty() {
-            true => self.release_with(owner, amount, Bound::No),
+            true => self.release_with(owner, amount, BindingChange::No),
             false => self.release_bound(owner, amount),
         }
     }
@@ -120,7 +120,7 @@ impl<'c> FastPass<'c> {
 
     #[inline(never)]
     fn release_bound(self, owner: &[u8], amount: &ReleaseAmount) -> Option<Result<Released, KeyError>> {
-        self.release_with(owner, amount, Bound::Maybe)
+        self.release_with(owner, amount, BindingChange::Maybe)
     }
 
     #[inline(always)]
@@ -133,7 +133,7 @@ impl<'c> FastPass<'c> {
         // SAFETY: the state is borrowed, so no other pass has a key open.
         let open = || unsafe { StoredKey::of_command(key.ctx, key.name) };
         let granted = self.state.manager.acquire_uncontended(&clock::now(), key, open, request, session);
-        self.end(if session.is_some() { Bound::Maybe } else { Bound::No });
+        self.end(if session.is_some() { BindingChange::Maybe } else { BindingChange::No });
         granted
     }
 
@@ -142,20 +142,20 @@ impl<'c> FastPass<'c> {
         mut self,
         owner: &[u8],
         amount: &ReleaseAmount,
-        bound: Bound,
+        binding: BindingChange,
     ) -> Option<Result<Released, KeyError>> {
         let FastPass { key, .. } = self;
         // SAFETY: the state is borrowed, so no other pass has a key open.
         let open = || unsafe { StoredKey::of_command(key.ctx, key.name) };
         let released = self.state.manager.release_uncontended(|| clock::now().us(), key, open, owner, amount);
-        self.end(bound);
+        self.end(binding);
         released
     }
 
     /// An expired key that was deleted on opening is an event; a bound hold may need the timer.
     #[inline(always)]
-    fn end(&mut self, bound: Bound) {
-        if bound == Bound::Maybe {
+    fn end(&mut self, binding: BindingChange) {
+        if binding == BindingChange::Maybe {
             events::set_has_waiters_or_sessions(self.state.manager.has_waiters_or_sessions());
             schedule_and_wake(&mut self.state.manager);
         } else if events::is_any() {
@@ -164,9 +164,9 @@ impl<'c> FastPass<'c> {
     }
 }
 
-/// Whether the engine may have changed which holds are bound to connections.
+/// Whether the fast path may have bound a hold to a connection or ended such a binding.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Bound {
+enum BindingChange {
     No,
     Maybe,
 }

@@ -56,7 +56,7 @@ pub fn send_drop(ctx: Ctx<'_>, source: ChangeSource, key: Str<'_>, owner: &[u8])
     }
 }
 
-/// Sends that all holders are removed whose leases had expired at this time.
+/// Sends that the holders with leases that had expired at this time are removed.
 pub fn send_ended(ctx: Ctx<'_>, source: ChangeSource, key: Str<'_>, time: Timestamp) {
     if must_send_or_count(ctx, source) {
         ctx.replicate(APPLY, key, Rest::WordAndInteger(c"ENDED", time.signed_ms()));

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn no_number_of_holds_is_too_large_or_below_0() {
+    fn a_number_of_holds_that_is_too_large_or_below_0_is_refused() {
         let mut fixture = Fixture::of(&[("a", TWICE)]);
         for (by, expected) in [(i64::MAX, InvalidClaim::TooManyHolds), (i64::MIN, InvalidClaim::HoldsFewer(2))] {
             let changed = change(&mut fixture, "a", CountChange::By(by));

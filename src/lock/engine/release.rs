@@ -4,10 +4,10 @@
 //! | how it ends                             | what remains                 | what replicas get                    |
 //! | --------------------------------------- | ---------------------------- | ------------------------------------ |
 //! | fewer holds or permits                  | the hold                     | the smaller hold                     |
-//! | one of several holders goes             | the lock                     | the drop                             |
-//! | the last holder goes, a waiter is next  | the same value, handed off   | a shared lock's drop, the next grant |
-//! | the last holder goes, none is served    | nothing                      | DEL                                  |
-//! | several go at once, a request waits     | a new value, for the waiter  | DEL, the next grant                  |
+//! | one of several holders leaves           | the lock                     | the drop                             |
+//! | the last one leaves, a waiter is served | the same value, handed off   | a shared lock's drop, the next grant |
+//! | the last one leaves, none is served     | nothing                      | DEL                                  |
+//! | all are broken at once, a request waits | a new value, for the waiter  | DEL, the next grant                  |
 
 use super::leave::end_request;
 use super::lock_manager::LockManager;

@@ -45,7 +45,7 @@ pub struct Bindings {
     needs_rearm: bool,
     /// No lease is renewed before this time, because the server refused writes.
     postponed_until: Option<Instant>,
-    /// Connections that have ended and whose holds the drain has not ended yet.
+    /// Connections that have ended. The drain still has to end their holds.
     ended: BTreeSet<ClientId>,
     last: u64,
 }

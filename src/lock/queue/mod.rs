@@ -1,4 +1,4 @@
-//! Which requests wait for which key, in which order, and whether a wait would ever end.
+//! Which requests wait for which key, in which order, and whether a request would deadlock.
 
 pub mod busiest;
 pub mod deadlock;
