@@ -50,7 +50,7 @@ fn main() -> ExitCode {
 fn all_ways() -> Result<bool, Box<dyn Error>> {
     let server = Server::builder().try_start()?;
     let version = server.info("server").version();
-    println!("{TICKETS} tickets, {BUYERS} buyers at once, each on a connection of its own; {version}\n");
+    println!("{TICKETS} tickets, {BUYERS} buyers at once, each on a separate connection; {version}\n");
     println!(
         "{:<38} {:>5} {:>9} {:>12} {:>10} {:>11} {:>13}",
         "", "sold", "time", "hand-offs/s", "commands", "server CPU", "longest wait"

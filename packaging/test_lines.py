@@ -72,7 +72,7 @@ ELSEWHERE: List[Tuple[str, str]] = [
     (r"sed .*/lock-server.yaml \| kubectl apply -f -", "tests/it/pages.rs: fn the_manifest_uses_the_image"),
     (r"kubectl .*", "packaging/images/test_images.py: class Kubernetes"),
     # TLS.
-    (r"install .* /etc/redis/tls/?", "no: it needs root and Debian's user; tests/it/tls.rs uses a folder of its own"),
+    (r"install .* /etc/redis/tls/?", "no: it needs root and Debian's user; tests/it/tls.rs uses a separate folder"),
     (r"openssl (req|x509) .*|echo subjectAltName=\S+ >server.ext", "tests/it/tls.rs: pub fn certificates"),
     (r"redis-(cli|lock) --tls .*", "clients/recipes/test_tls.py: def test_the_tools_of_operators"),
     # Monitoring.
@@ -86,7 +86,7 @@ ELSEWHERE: List[Tuple[str, str]] = [
     (r"redis-cli INFO lock \| grep -E .*last_fence.", "tests/it/removal.rs: fn looked_at"),
     (r"redis-cli --scan --pattern 'app:\*' .*", "tests/it/adopt/switching.rs: fn the_pages_commands_undo_a_wrong_pattern"),
     (r"apt install prometheus-redis-exporter", "scripts/metrics-tools: prometheus-redis-exporter"),
-    (r"(REDIS_USER|REDIS_PASSWORD|ARGS)=.*", "no: the file of Debian's service; the same options are played by hand"),
+    (r"(REDIS_USER|REDIS_PASSWORD|ARGS)=.*", "no: the file of Debian's service; the same options are run manually"),
     (r"rule_files: .*|scrape_configs:|- job_name: .*|static_configs:|- targets: .*", "no: Prometheus' own"),
     # Commands for developers.
     (r"(REDIS_LOCK_MODULE=\S+ )?cargo (build|test) .*", "scripts/test-crates: cargo"),

@@ -36,11 +36,12 @@ cargo bench --bench locks -- [--quick] [--only WORD] [--instructions] [--docs DI
   --instructions     those that count by valgrind too (`instructions`, `adopted-instructions`, `exec`), as a full run
   --docs DIRECTORY   where benchmarks.md is written; the full run writes results/benchmarks.md, others nothing
 
-  SERVERS=path,path           each of these servers; redis-server from the PATH without it
-  REDIS_LOCK_MODULE=path      the module, instead of the one built beside this program; the rivals run alone without
-  REDIS_LOCK_FLOOR=path       the floor (benches/floor), instead of the one built beside this program
+  SERVERS=path,path           the servers to measure; default: redis-server from the PATH
+  REDIS_LOCK_MODULE=path      the module; default: the one in this program's build folder. Without a module only the
+                              rivals run
+  REDIS_LOCK_FLOOR=path       the floor (benches/floor); default: the one in this program's build folder
   REDIS_LOCK_BASE=path        another build of the module: the workload `base` runs the pair and the hand-off of both
-                              in turn and shows the ratios; add --only base for nothing else
+                              alternately and shows the ratios; add --only base to run only that
 
 Workloads:";
 
@@ -90,7 +91,7 @@ fn run() -> io::Result<()> {
     let servers = std::env::var("SERVERS").unwrap_or_else(|_| "redis-server".to_owned());
     let module = support::built_module();
     let floor = built_floor()?;
-    // The server runs in a directory of its own.
+    // An absolute path, because the server runs in another directory.
     let base = std::env::var_os("REDIS_LOCK_BASE").map(std::path::absolute).transpose()?;
     let machine = machine();
     println!("{machine}; {files} open files allowed");
@@ -187,7 +188,7 @@ fn built_floor() -> io::Result<Option<PathBuf>> {
             profile.join(format!("{prefix}redis_lock_floor{suffix}"))
         }
     };
-    // The server runs in a directory of its own.
+    // An absolute path, because the server runs in another directory.
     Ok(if path.exists() { Some(std::path::absolute(path)?) } else { None })
 }
 

@@ -49,7 +49,7 @@ impl Task {
                 "hold" => Work::Hold,
                 "try" => Work::Try,
                 "sweep" => Work::Sweep,
-                other => return Err(format!("there is no work {other}").into()),
+                other => return Err(format!("unknown work {other}").into()),
             },
             endpoints: find("endpoints")?.into(),
             owners: number("owners")?,

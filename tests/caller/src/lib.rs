@@ -23,7 +23,7 @@ fn call(ctx: &Context, args: Vec<RedisString>) -> RedisResult {
     let mut args = args.into_iter().skip(1);
     let command = args.next_arg()?;
     let args: Vec<RedisString> = args.collect();
-    let command = command.try_as_str().map_err(|_| RedisError::Str("ERR the command is no text"))?;
+    let command = command.try_as_str().map_err(|_| RedisError::Str("ERR the command is not text"))?;
     ctx.call(command, args.iter().collect::<Vec<_>>().as_slice())
 }
 
@@ -31,7 +31,7 @@ fn call(ctx: &Context, args: Vec<RedisString>) -> RedisResult {
 fn forward(ctx: &Context, args: Vec<RedisString>) -> RedisResult {
     let [_, counter, command, args @ ..] = args.as_slice() else { return Err(RedisError::WrongArity) };
     ctx.call("INCR", &[counter])?;
-    let command = CString::new(command.as_slice()).map_err(|_| RedisError::Str("ERR the command is no text"))?;
+    let command = CString::new(command.as_slice()).map_err(|_| RedisError::Str("ERR the command is not text"))?;
     let mut args: Vec<_> = args.iter().map(|arg| arg.inner).collect();
     // SAFETY: the context is the command's; format and arguments agree.
     unsafe {

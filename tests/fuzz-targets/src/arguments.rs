@@ -296,7 +296,7 @@ fn acquire(prefix: Prefix, asked: &AcquireCommand<'_, &[u8]>) -> Printed {
             (None, vec![vec![b"slot".to_vec()], option("LIMIT", limit)])
         }
     };
-    assert!(claim.count().number() > 0, "no hold is no claim: {claim:?}");
+    assert!(claim.count().number() > 0, "a claim without a hold: {claim:?}");
     let session = wait.session.then(|| vec![b"SESSION".to_vec()]);
     assert!(!(wait.session && *lease == Lease::Persist), "a session without an end");
     options.extend(session);

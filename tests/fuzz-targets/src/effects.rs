@@ -70,7 +70,7 @@ fn fence_of(effect: &ReplicatedEffect<'_>) -> Option<Fence> {
 /// The locks of a replica can be saved and loaded.
 fn check_replica(lock: &Lock) {
     check_lock(lock);
-    let stored = rdb_codec::encode(lock).expect("somebody holds it");
+    let stored = rdb_codec::encode(lock).expect("it has a holder");
     assert_same(lock, &rdb_codec::decode(&stored).expect("what was stored can be loaded"));
 }
 

@@ -31,11 +31,11 @@ const FEW: usize = 50;
 pub fn payload(bytes: &[u8]) {
     let Some(lock) = decode(bytes) else { return };
     if lock.is_vacant() {
-        assert!(bytes.is_empty(), "nobody holds it, and there are bytes of it");
+        assert!(bytes.is_empty(), "a lock without holders was encoded");
         return;
     }
     check_lock(&lock);
-    let stored = encode(&lock).expect("somebody holds it");
+    let stored = encode(&lock).expect("it has a holder");
     let again = decode(&stored).expect("what was stored can be loaded");
     assert_same(&lock, &again);
     assert!(encode(&again).as_deref() == Some(&stored), "it is stored in another form each time");

@@ -25,7 +25,7 @@ const MOST_HOLDERS: usize = 40;
 pub fn round_trip(bytes: &[u8]) {
     let Ok(lock) = any_lock(&mut Unstructured::new(bytes)) else { return };
     check_lock(&lock);
-    let stored = rdb_codec::encode(&lock).expect("somebody holds it");
+    let stored = rdb_codec::encode(&lock).expect("it has a holder");
     assert_same(&lock, &rdb_codec::decode(&stored).expect("what was stored can be loaded"));
     assert_same(&lock, &from_effects(&lock));
 }
@@ -41,7 +41,7 @@ fn any_lock(input: &mut Unstructured<'_>) -> Result<Lock> {
     };
     let kind = LockTypeAndLimit::new(family, limit).expect("the limit is one of this family");
     let holders = (0..number).map(|n| any_holder(input, family, n, number)).collect::<Result<Vec<_>>>()?;
-    let newest = holders.iter().map(|holder| holder.fence).max().expect("somebody holds it");
+    let newest = holders.iter().map(|holder| holder.fence).max().expect("it has a holder");
     // The holder of the latest grant may have released the lock, unless it is the only holder.
     let fence = if several { any_fence(input, newest.get())? } else { newest };
     Ok(Lock::from_parts(kind, fence, holders).expect("requests can make it"))

@@ -235,7 +235,7 @@ func main() {
 		case "hold":
 			go hold(take, owner)
 		default:
-			panic("there is no work " + word("work"))
+			panic("unknown work " + word("work"))
 		}
 	}
 	expect("stop")

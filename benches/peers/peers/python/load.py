@@ -88,7 +88,7 @@ def cycle(acquire: Acquire, owner: int) -> None:
             granted = now()
             lock.release()
             turns.append((name, owner, asked, granted, now()))
-        except Exception as error:  # Whatever it is, it is told.
+        except Exception as error:  # Any error is reported.
             errors.append(repr(error))
             time.sleep(0.01)
 
