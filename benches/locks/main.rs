@@ -31,10 +31,10 @@ use workloads::{adopted, base, callgrind, contended, exec, instructions, memory,
 const USAGE: &str = "\
 cargo bench --bench locks -- [--quick] [--only WORD] [--instructions] [--docs DIRECTORY]
 
-  --quick            everything in small
-  --only WORD        the workloads whose name contains the word
-  --instructions     those that count by valgrind too (`instructions`, `adopted-instructions`, `exec`), as a full run
-  --docs DIRECTORY   where benchmarks.md is written; the full run writes results/benchmarks.md, others nothing
+  --quick            small workloads
+  --only WORD        only workloads whose names contain the word
+  --instructions     also those that count with valgrind (`instructions`, `adopted-instructions`, `exec`)
+  --docs DIRECTORY   where to write benchmarks.md; by default a full run writes results/benchmarks.md, others nothing
 
   SERVERS=path,path           the servers to measure; default: redis-server from the PATH
   REDIS_LOCK_MODULE=path      the module; default: the one in this program's build folder. Without a module only the

@@ -16,7 +16,7 @@ use crate::section::Section;
 use crate::server::Server;
 use crate::stats::Figure;
 
-const FAMILIES: &[&Rival] =
+const LOCK_TYPES: &[&Rival] =
     &[&rivals::LOCK, &rivals::RLOCK, &rivals::RWLOCK_READ, &rivals::RWLOCK_WRITE, &rivals::SEM, &rivals::MLOCK];
 
 const CLIENTS: usize = 48;
@@ -90,9 +90,9 @@ impl Sides {
     /// All that is compared, in the order of the table.
     fn compare(&mut self, plan: &Plan) -> io::Result<Vec<Readings>> {
         let mut all = Vec::new();
-        for (family, rival) in FAMILIES.iter().enumerate() {
+        for (lock_type, rival) in LOCK_TYPES.iter().enumerate() {
             let what = format!("{} pair, µs of server CPU", rival.name);
-            let [us] = self.in_turn(plan.scale.pick(10, 6), [what], |side| side.pair_cpu_us(family))?;
+            let [us] = self.in_turn(plan.scale.pick(10, 6), [what], |side| side.pair_cpu_us(lock_type))?;
             all.push(us);
         }
         let what = "LOCK pair, one at a time, p50 µs".to_owned();
@@ -144,7 +144,7 @@ struct Side {
 impl Side {
     fn start(plan: &Plan, module: &Path) -> io::Result<Side> {
         let mut server = Server::start(&plan.builder.clone().module(module))?;
-        let (ready, missing) = prepare(&mut server, FAMILIES)?;
+        let (ready, missing) = prepare(&mut server, LOCK_TYPES)?;
         let Some(lock) = ready.first().filter(|_| missing.is_empty()).cloned() else {
             return Err(io::Error::other(format!("{} lacks {}", module.display(), missing.join(", "))));
         };
