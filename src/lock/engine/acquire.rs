@@ -85,7 +85,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
     /// Decides a request to acquire.
     ///
     /// # Errors
-    /// Nothing was changed.
+    /// The request is refused. Nothing was changed.
     pub fn acquire(&mut self, request: AcquireRequest<'_>) -> Result<Acquired, LockError> {
         let owner_id = self.manager.queues().owner_id(request.db, request.request.owner.as_bytes());
         let earlier = Earlier { owner_id, retried: self.find_retried(&request, owner_id) };

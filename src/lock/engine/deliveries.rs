@@ -184,8 +184,8 @@ impl Deliveries {
         !self.undelivered.is_empty() && self.is_whole_hold(key, owner, |grant| self.undelivered.contains(&grant))
     }
 
-    /// How a hold counts that ends with its connection. If the reply to its grant was not written yet, the hold counts
-    /// as undelivered, although the server has not reported that.
+    /// The cause to count for a hold that ends with its connection. If the reply to its grant was not written yet, the
+    /// hold counts as undelivered, although the server has not reported that.
     pub fn end_with_connection(&mut self, key: KeyRef<'_>, owner: &[u8]) -> EndedBy {
         if self.is_empty() {
             return EndedBy::Disconnected;

@@ -155,7 +155,7 @@ impl<K: Keys, C> Engine<'_, '_, K, C> {
     /// What a new request gets, given the admission by its locks.
     ///
     /// # Errors
-    /// In a grace period, a request that does not wait gets an error.
+    /// A grace period is running, and the request does not wait.
     pub(super) fn verdict_of_new(
         &mut self,
         new: &NewRequest<'_>,

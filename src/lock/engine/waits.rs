@@ -166,7 +166,7 @@ impl Waits {
         }
     }
 
-    /// Ends the requests of one queue, unless their removal is already pending.
+    /// Marks the requests of one queue for removal, unless that has already happened.
     pub fn end_all(&mut self, ids: Vec<RequestId>, outcome: WaitOutcome) {
         if ids.first().is_some_and(|first| self.backlog.pending_removals.get(*first).is_none()) {
             self.backlog.pending_removals.extend(ids, PendingRemoval::Reply(outcome));
