@@ -159,11 +159,11 @@ const fn rival<F: Family>() -> Rival {
 struct Waiter<F> {
     client: Connection,
     config: ClientConfig,
-    family: std::marker::PhantomData<F>,
+    lock_type: std::marker::PhantomData<F>,
 }
 
 async fn open<F: Family>(config: ClientConfig) -> io::Result<Box<dyn Locker>> {
-    Ok(Box::new(Waiter::<F> { client: config.connect().await?, config, family: std::marker::PhantomData }))
+    Ok(Box::new(Waiter::<F> { client: config.connect().await?, config, lock_type: std::marker::PhantomData }))
 }
 
 impl<F: Family> Locker for Waiter<F> {

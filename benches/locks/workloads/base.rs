@@ -161,8 +161,8 @@ impl Side {
         Ok(Side { server, client, locker, lock, batches })
     }
 
-    fn pair_cpu_us(&mut self, family: usize) -> io::Result<[f64; 1]> {
-        Ok([self.batches[family].cpu_us_per_pair(&mut self.server, &mut self.client)?])
+    fn pair_cpu_us(&mut self, lock_type: usize) -> io::Result<[f64; 1]> {
+        Ok([self.batches[lock_type].cpu_us_per_pair(&mut self.server, &mut self.client)?])
     }
 
     /// The median over some pairs.
