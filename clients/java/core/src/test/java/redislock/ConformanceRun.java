@@ -311,7 +311,7 @@ abstract class ConformanceRun extends Cases {
   void nextToOldClients() throws Exception {
     server.ask("SET", "k", "an old client's");
     Mutex mixed = locks.mutex("k").mixed(ms(20));
-    assertThrows(NotAcquiredException.class, () -> mixed.run(ms(100), "INCR", "n"));
+    assertThrows(NotAcquiredException.class, () -> mixed.run(ms(1000), "INCR", "n"));
     Future<Object> running = beside(() -> mixed.run("INCR", "n"));
     long asked = server.calls("lock.acquire");
     Server.until(() -> server.calls("lock.acquire") > asked + 2);
