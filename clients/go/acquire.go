@@ -489,7 +489,7 @@ func (a *asking) undo() (done chan struct{}) {
 	if a.coalesce {
 		work = workFailed
 	}
-	return l.client.inBackground(a.owner(), func() {
+	return l.client.inBackground(a.owner(), nil, func() {
 		r := l.route()
 		// Cancel first: a release alone could arrive just before the grant.
 		_, _ = r.query(l.client.ctx, undoFor, l.lease, f.cancel(token))

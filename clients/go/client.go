@@ -163,12 +163,20 @@ func (c *Client) limit(limit time.Duration) time.Duration {
 	return limit
 }
 
-// inBackground runs work in the background. The owner's next request waits for it.
-func (c *Client) inBackground(of owner, work func()) (done chan struct{}) {
+// inBackground runs work in the background. The owner's next request waits for it, but not for ready, which runs
+// before it and may itself wait for a request of the owner.
+func (c *Client) inBackground(of owner, ready, work func()) (done chan struct{}) {
 	done = make(chan struct{})
-	c.mu.Lock()
-	c.cleanups[done] = of
-	c.mu.Unlock()
+	set := func(of owner) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.cleanups[done] = of
+	}
+	if ready == nil {
+		set(of)
+	} else {
+		set(owner{})
+	}
 	go func() {
 		defer func() {
 			c.mu.Lock()
@@ -176,6 +184,10 @@ func (c *Client) inBackground(of owner, work func()) (done chan struct{}) {
 			delete(c.cleanups, done)
 			close(done)
 		}()
+		if ready != nil {
+			ready()
+			set(of)
+		}
 		work()
 	}()
 	return done

@@ -435,10 +435,11 @@ func (h *Hold) releasedAtOnce(ctx context.Context, r *releasing) bool {
 
 func (h *Hold) startRelease(r *releasing) (released chan struct{}) {
 	isKnown := h.IsLost() // The caller may know it from the context of the hold.
-	return h.lock.client.inBackground(owner{h.family.key(), h.token}, func() {
-		if !r.isPrepared {
-			h.prepare(r, true)
-		}
+	var ready func()
+	if !r.isPrepared {
+		ready = func() { h.prepare(r, true) }
+	}
+	return h.lock.client.inBackground(owner{h.family.key(), h.token}, ready, func() {
 		r.err = h.conclude(r)
 		switch {
 		case r.err == nil || !r.isGone.Load():

@@ -161,6 +161,39 @@ func TestAContextThatEndsDuringItsUnlock(t *testing.T) {
 	}
 }
 
+// Each of them waits for the others of the owner, and not for one that waits for it.
+func TestGoroutinesThatShareAnOwnerDoNotBlockEachOther(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	client, ctx := over(t, server.Addr(), redislock.WithLease(long)), context.Background()
+	first := locked(t, client.Reentrant("r"))
+	var all sync.WaitGroup
+	for range 10 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for range 20 {
+				hold, err := client.Reentrant("r", redislock.AsOwnerOf(first)).Lock(ctx)
+				if err == nil {
+					err = hold.Unlock(ctx)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(60 * time.Second):
+		t.Fatal("blocked")
+	}
+	isTrue(t, server.Holds("r") == 1, "%d holds", server.Holds("r"))
+	unlock(t, first)
+}
+
 func TestLocksOverTLSInBothProtocols(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
