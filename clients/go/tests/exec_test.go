@@ -425,8 +425,13 @@ func TestExecOnAMovingSlotReportsThatTheCommandDidNotRun(t *testing.T) {
 			return client.Mutex("k", redislock.WithWait(time.Second)).Exec(ctx, "INCR", "{k}n").Err()
 		}, nil},
 	} {
-		before := redirections(nodes)
-		err := each.exec()
+		before, err := redirections(nodes), each.exec()
+		// The deadline may fall while a request is in flight, whose outcome is then unknown.
+		for range 5 {
+			if each.cause == context.DeadlineExceeded && !errors.Is(err, redislock.ErrNotRun) {
+				before, err = redirections(nodes), each.exec()
+			}
+		}
 		isTrue(t, errors.Is(err, redislock.ErrNotRun) && (each.cause == nil || errors.Is(err, each.cause)), "%s: %v", name,
 			err)
 		isTrue(t, each.cause == redislock.ErrLost || strings.Contains(err.Error(), "slot"), "%s: %v", name, err)
