@@ -44,7 +44,7 @@ SCRIPTS = git grep -lE '^\#!/' -- ':!*.md'
 BASH_4 = 'mapfile|readarray|(declare|local) -[a-zA-Z]*[An]|\$$\{[A-Za-z_]+(\[[^]]*\])?[,^@]|\|&|&>>|coproc|BASHPID|;;&'
 
 .PHONY: help help-all setup build run test rules-tested test-module module-tested test-clients module-built \
-	tests-built clients-built pages-tested test-clients-faults test-adopt test-all test-newest check faults servers \
+	tests-built clients-built clients-tested test-clients-faults test-adopt test-all test-newest check faults servers \
 	mutants fuzz memcheck lint install dist test-dist book demo bench bench-quick bench-adopt bench-clients bench-peers
 
 help: ## the most common targets
@@ -71,8 +71,7 @@ test: ## run every test, against real servers (REDIS_SERVER=path for another ser
 	@scripts/setup compiler libclang redis cli faketime deb python node go java openssl languages
 	@$(TIMES) begin_times
 	@$(MAKE) --no-print-directory -j 2 module-built rules-tested
-	@$(MAKE) --no-print-directory -j 2 module-tested pages-tested
-	@$(MANY_FILES); scripts/test-clients
+	@$(MAKE) --no-print-directory -j 2 module-tested clients-tested
 	@$(TIMES) show_times "make test"
 
 rules-tested: tests-built clients-built
@@ -93,7 +92,7 @@ module-tested:
 	@$(MANY_FILES); scripts/test-module
 
 test-clients: module-built clients-built ## run the tests of the clients and the CLI; needs PyPI, npm, Maven, Go modules
-	@$(MANY_FILES); scripts/test-clients install && scripts/test-clients pages && scripts/test-clients
+	@$(MANY_FILES); scripts/test-clients install && scripts/test-clients
 
 module-built:
 	@scripts/setup compiler libclang redis cli faketime deb
@@ -108,8 +107,8 @@ clients-built:
 	@scripts/setup compiler libclang redis cli python node go java openssl deb languages
 	scripts/test-clients build
 
-pages-tested:
-	@$(MANY_FILES); scripts/test-clients pages
+clients-tested:
+	@$(MANY_FILES); scripts/test-clients
 
 test-clients-faults: ## all clients under faults for five minutes (FAULTS_SECONDS); writes results/clients-faults.md
 	@scripts/setup compiler libclang redis cli python node go java
