@@ -58,7 +58,10 @@ ELSEWHERE: List[Tuple[str, str]] = [
         r"install -m 640 contrib/acl/\S+ /etc/redis/users.acl",
         "tests/it/permissions.rs: fn the_acl_files_are_loaded_alone",
     ),
-    (r"install (-d -m 750|-m 640) .* /etc/redis-lock/?", "tests/it/rewriting.rs: fn the_user_of_the_unit_may_rewrite_its_file"),
+    (
+        r"install (-d -m 750|-m 640) .* /etc/redis-lock/?",
+        "tests/it/rewriting.rs: fn the_user_of_the_unit_may_rewrite_its_file",
+    ),
     (r"install -m 644 packaging/systemd/\S+ /etc/\S+", "packaging/images/test_images.py: def test_the_unit"),
     (r"sudo install .*", "no: it needs root, and is what `make install` does"),
     (r"redis-cli -p 6379 SHUTDOWN NOSAVE", "packaging/test_dist.py: SHUTDOWN"),
@@ -84,7 +87,10 @@ ELSEWHERE: List[Tuple[str, str]] = [
      "tests/it/info/refused.rs: fn a_pause_is_shown"),
     (r"redis-cli --cluster call host:port INFO lock .*", "tests/it/runbook.rs: fn every_cluster_node_reports"),
     (r"redis-cli INFO lock \| grep -E .*last_fence.", "tests/it/removal.rs: fn looked_at"),
-    (r"redis-cli --scan --pattern 'app:\*' .*", "tests/it/adopt/switching.rs: fn the_pages_commands_undo_a_wrong_pattern"),
+    (
+        r"redis-cli --scan --pattern 'app:\*' .*",
+        "tests/it/adopt/switching.rs: fn the_pages_commands_undo_a_wrong_pattern",
+    ),
     (r"apt install prometheus-redis-exporter", "scripts/metrics-tools: prometheus-redis-exporter"),
     (r"(REDIS_USER|REDIS_PASSWORD|ARGS)=.*", "no: the file of Debian's service; the same options are run manually"),
     (r"rule_files: .*|scrape_configs:|- job_name: .*|static_configs:|- targets: .*", "no: Prometheus' own"),

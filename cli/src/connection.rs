@@ -86,7 +86,8 @@ impl ConnectionArgs {
     fn no_uri(&self) -> Error {
         let source = if self.is_from_environment { URL_VARIABLE } else { "-u" };
         Error::Options(format!(
-            "{source} is not the URI of a server: redis://[user[:password]@]host[:port][/db], rediss://… or unix:///path"
+            "{source} is not the URI of a server: \
+             redis://[user[:password]@]host[:port][/db], rediss://… or unix:///path"
         ))
     }
 

@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 /// A server with a second module: `TEST.CALL command [arg …]`.
 fn with_caller() -> (Server, Client) {
     let Some(caller) = built_caller() else {
-        panic!(
-            "no test module next to the tests: build with `cargo build --workspace` and the same profile, or `make test`"
-        )
+        panic!("no test module next to the tests: `cargo build --workspace` in this profile builds it")
     };
     let server = quiet().config(format!("loadmodule {}", caller.display())).start();
     let client = server.client();

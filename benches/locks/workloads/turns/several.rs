@@ -19,7 +19,8 @@ pub fn own(request: usize, key: usize) -> String {
     format!("own:{request}:{key}")
 }
 
-/// An owner acquires a free key that all the requests contain. They wait for this owner, so it is granted ahead of them.
+/// An owner acquires a free key that all the requests contain. They wait for this owner, so it is granted ahead of
+/// them.
 pub fn pass(server: &mut Server, n: usize, name: Name) -> io::Result<Longest> {
     let _waiters = queue_all(server, n, name)?;
     watch_command(server, &["LOCK.ACQUIRE", "free", "holder", "PX", "600000"])
