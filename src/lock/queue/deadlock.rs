@@ -99,7 +99,7 @@ fn is_waited_for<K: Keys>(queues: &WaitQueues, holders: &mut HolderLookup<'_, K>
     if asks_for_additional_permits(new) && new.names.iter().any(|name| holders.is_held_by(new.key(name), new.owner())) {
         return true;
     }
-    match queues.may_hold(new.db, new.owner()).to_open() {
+    match queues.may_hold(new.db, new.owner()).keys_to_open() {
         Some(to_open) if to_open.len() <= MAX_OPENED => {
             let mut keys = to_open.iter().filter_map(|id| queues.get(*id)).map(|queue| queue.key.as_ref());
             keys.any(|key| key.db == new.db && holders.is_held_by(key, new.owner()))

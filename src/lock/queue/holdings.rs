@@ -117,7 +117,7 @@ impl<'a> MayHold<'a> {
 
     /// The queues whose keys must be opened to find out whether the owner holds any. `None` if the owner is recorded as
     /// a holder of another key, or may hold any key.
-    pub fn to_open(&self) -> Option<&'a BTreeSet<QueueId>> {
+    pub fn keys_to_open(&self) -> Option<&'a BTreeSet<QueueId>> {
         (!self.is_any && self.recorded.is_none()).then_some(self.must_open)
     }
 

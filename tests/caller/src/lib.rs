@@ -2,8 +2,7 @@
 //!
 //! - `TEST.CALL command [arg …]` calls a command through the module API and returns its reply.
 //! - `TEST.FORWARD counter command [arg …]` increments the counter, calls the command and returns its reply, even if
-//! the
-//!   server refuses to run it.
+//!   the server refuses to run it.
 //! - `TEST.BLOCK` blocks its client for a moment, without checking whether blocking is allowed.
 //! - `TEST.THREAD command [arg …]` returns OK, and calls the command on a separate thread once the server is idle.
 //! - `TEST.REPLIES` returns a reply of every type.
