@@ -108,6 +108,10 @@ def test_only_the_usual_pool_is_served() -> None:
     assert not serves(redis.Redis(connection_pool=Pool()))
     assert not serves(redis.Redis(connection_pool=redis.BlockingConnectionPool()))
     assert not serves(redis.asyncio.Redis())
+    # A version of redis-py that calls it something else.
+    other = redis.Redis()
+    del other.connection_pool._in_use_connections
+    assert not serves(other)
 
 
 def test_a_connection_stays_in_the_books_of_the_pool(server: Server, client: redis.Redis) -> None:

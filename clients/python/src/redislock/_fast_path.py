@@ -15,10 +15,14 @@ import socket
 from typing import Any, Optional, Tuple
 
 import redis
-from redis._parsers.socket import SocketBuffer
 from redis.exceptions import ConnectionError, TimeoutError
 
 from ._steps import Command
+
+try:
+    from redis._parsers.socket import SocketBuffer
+except ImportError:
+    SocketBuffer = None  # type: ignore[assignment, misc]
 
 # The reply was not read: redis-py reads it.
 UNREAD: Any = object()
@@ -27,6 +31,10 @@ MOST_BYTES = 512
 # Not on Windows, nor with eventlet.
 HAS_POLL = hasattr(select, "poll")
 CRLF = b"\r\n"
+# What is used below of redis-py and is not part of its documented API: a version without it keeps its own way.
+OF_POOL = ("_available_connections", "_in_use_connections", "_lock", "pid", "owns_connection")
+OF_CONNECTION = ("_sock", "_parser", "socket_timeout")
+IS_KNOWN = SocketBuffer is not None and all(hasattr(redis.Connection(), name) for name in OF_CONNECTION)
 
 
 def serves(pool: Any) -> bool:
@@ -34,7 +42,9 @@ def serves(pool: Any) -> bool:
     are in use."""
     kind = type(pool)
     return (
-        issubclass(kind, redis.ConnectionPool)
+        IS_KNOWN
+        and issubclass(kind, redis.ConnectionPool)
+        and all(hasattr(pool, name) for name in OF_POOL)
         and kind.get_connection is redis.ConnectionPool.get_connection
         and kind.release is redis.ConnectionPool.release
         # A connection with a cache is a proxy.
