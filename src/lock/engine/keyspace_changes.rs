@@ -10,6 +10,7 @@ use super::waits::Waits;
 use crate::host::{Content, Entry, Keys};
 use crate::key::KeyRef;
 use crate::queue::request::QueueId;
+use crate::queue::wait_queue::WaitQueue;
 use crate::value::fence::Fence;
 use crate::value::owner::Owner;
 use crate::value::time::Now;
@@ -49,11 +50,15 @@ impl LockManager {
     /// A held lock was removed from the key. Records its end if its lease had expired or an adopted client released it.
     /// `owner` is its holder, or the one with the latest grant if there were several. The host counts these removals.
     pub fn hold_removed(&mut self, now: &Now, key: KeyRef<'_>, owner: &Owner, fence: Fence, why: LockRemoval) {
-        // If requests wait for the key, the queue knows the deadline; otherwise the reason of the host decides.
-        let waits = &self.waits;
-        let has_expired = match waits.queues.of_key(key).filter(|queue| queue.waiters() > 0) {
+        // If requests wait for the key, the queue knows the deadline; otherwise the reason of the host decides. It also
+        // does once the queue's timer has fired and the queue is due: while writes are refused, the server may remove
+        // the expired key first.
+        let (queues, backlog) = (&self.waits.queues, &self.waits.backlog);
+        let waited_for = queues.id_of(key).and_then(|id| Some((id, queues.get(id)?)));
+        let has_expired = match waited_for.filter(|(_, queue)| queue.waiters() > 0) {
+            Some((_, WaitQueue { lease_end: Some(end), .. })) => *end <= now.timestamp(),
+            Some((id, _)) => why == LockRemoval::LeaseExpired && backlog.queues.contains(id),
             None => why == LockRemoval::LeaseExpired,
-            Some(queue) => queue.lease_end.is_some_and(|end| end <= now.timestamp()),
         };
         if has_expired {
             self.hold_expired(now, key, owner, fence);
@@ -225,6 +230,22 @@ mod tests {
             let is_recorded = matches!(last, Some(Occurrence::Ended { by: EndedBy::Expired, .. }));
             assert_eq!(is_recorded, has_expired, "{waiter}, {lease:?}, {at_ms}, {why:?}: {last:?}");
         }
+    }
+
+    #[test]
+    fn a_lease_that_expires_while_writes_are_refused_is_recorded_when_the_server_removes_its_key() {
+        let mut fixture = Fixture::default();
+        fixture.acquire("a", MUTEX, None, Lease::from_ms(100).unwrap());
+        let fence = fixture.stored().0.fence().unwrap();
+        fixture.acquire("b", MUTEX, None, Lease::Persist);
+        fixture.server.keyspace.write_check = WriteCheck::Refused;
+        fixture.server.keyspace.now_ms = 1_101;
+        fixture.tick();
+        fixture.manager.observer.occurrences.take();
+        let now = fixture.server.now();
+        fixture.manager.hold_removed(&now, key().as_ref(), &owner("a"), fence, super::LockRemoval::LeaseExpired);
+        let recorded = fixture.manager.observer.occurrences.take();
+        assert!(matches!(recorded[..], [Occurrence::Ended { by: EndedBy::Expired, .. }]), "{recorded:?}");
     }
 
     /// Reserves the positions of all requests.
