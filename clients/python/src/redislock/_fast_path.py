@@ -34,7 +34,15 @@ CRLF = b"\r\n"
 # What is used below of redis-py and is not part of its documented API: a version without it keeps its own way.
 OF_POOL = ("_available_connections", "_in_use_connections", "_lock", "pid", "owns_connection")
 OF_CONNECTION = ("_sock", "_parser", "socket_timeout")
-IS_KNOWN = SocketBuffer is not None and all(hasattr(redis.Connection(), name) for name in OF_CONNECTION)
+
+
+def _is_known() -> bool:
+    kind: Any = redis.Connection
+    connection = kind()
+    return SocketBuffer is not None and all(hasattr(connection, name) for name in OF_CONNECTION)
+
+
+IS_KNOWN = _is_known()
 
 
 def serves(pool: Any) -> bool:
