@@ -19,7 +19,7 @@ MANY_FILES = ulimit -S -n 4096 2>/dev/null || true
 # Tests are built in a separate profile (Cargo.toml) but load the release build of the module.
 QUICK = --profile quick
 RELEASED = REDIS_LOCK_MODULE=$${REDIS_LOCK_MODULE:-$(abspath $(MODULE))}
-TIMES = set -e; . scripts/common.sh;
+SHOW_TIMES = set -e; . scripts/common.sh;
 # Tests that need these tools are skipped, with a message, if they are unavailable.
 METRICS_TOOLS = scripts/metrics-tools >/dev/null || true
 
@@ -69,10 +69,10 @@ run: ## start redis-server with the module, in the foreground (PORT=6379, REDIS_
 # busy.
 test: ## run every test, against real servers (REDIS_SERVER=path for another server)
 	@scripts/setup compiler libclang redis cli faketime deb python node go java openssl languages
-	@$(TIMES) begin_times
+	@$(SHOW_TIMES) begin_times
 	@$(MAKE) --no-print-directory -j 2 module-built rules-tested
 	@$(MAKE) --no-print-directory -j 2 module-tested clients-tested
-	@$(TIMES) show_times "make test"
+	@$(SHOW_TIMES) show_times "make test"
 
 rules-tested: tests-built clients-built
 	scripts/test-clients install
@@ -80,11 +80,11 @@ rules-tested: tests-built clients-built
 
 test-module: ## run the tests of the module and its tools
 	@scripts/setup compiler libclang redis cli faketime deb
-	@$(TIMES) begin_times
+	@$(SHOW_TIMES) begin_times
 	@$(MAKE) --no-print-directory -j 2 module-built tests-built
 	@scripts/test-module rules
 	@$(MAKE) --no-print-directory module-tested
-	@$(TIMES) show_times "make test-module"
+	@$(SHOW_TIMES) show_times "make test-module"
 
 module-tested:
 	@$(METRICS_TOOLS)

@@ -106,7 +106,7 @@ show_times() {
     local table
     table=$(awk -v ends="$(date +%s)" '
         NR == 1 { began = $1; print "| part | seconds | CPU seconds |\n| --- | --: | --: |"; next }
-        { cpu = $3 + $4; all += cpu; printf "| %s | %d | %d |\n", $1, $2, cpu }
+        { cpu = $3 + $4; all += cpu; if ($2 > 0) printf "| %s | %d | %d |\n", $1, $2, cpu }
         END { printf "| **all, several at a time** | %d | %d |\n", ends - began, all }' "$times")
     echo "$table"
     [ "${TIMES:-}" != yes ] || echo "$table" | scripts/result --section test-times "$1"
