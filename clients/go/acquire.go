@@ -43,7 +43,7 @@ type asking struct {
 
 // take acquires the lock for one owner.
 func (a *asking) take() (*Hold, uint64, error) {
-	l, h, mode := a.lock, a.hold, a.lock.family.mode()
+	l, h, mode := a.lock, a.hold, a.lock.lockType.mode()
 	// An owner sends one request per mode at a time, because each states the resulting count.
 	if err := h.takeTurn(a.ctx, mode); err != nil {
 		return nil, 0, err
@@ -53,7 +53,7 @@ func (a *asking) take() (*Hold, uint64, error) {
 	if now.isLost() || now.state != isOpen {
 		return nil, 0, ErrLost
 	}
-	a.before, a.holds = now.counts[mode], now.counts[mode]+l.family.step()
+	a.before, a.holds = now.counts[mode], now.counts[mode]+l.lockType.step()
 	if now.counts[1-mode] > 0 {
 		a.otherFence = now.fence
 	}
@@ -76,7 +76,7 @@ func (a *asking) take() (*Hold, uint64, error) {
 	if l.isSession {
 		session, a.route.own = a.route.own, nil
 	}
-	hold := publicHold(h, l, got, l.family.step())
+	hold := publicHold(h, l, got, l.lockType.step())
 	if !h.granted(mode, a.holds, got, l.atLeast, session) {
 		if h.get().state == wasLost { // Its deadline has passed since the check.
 			a.before, a.isUncertain = 0, true
@@ -84,7 +84,7 @@ func (a *asking) take() (*Hold, uint64, error) {
 			return nil, 0, ErrLost
 		}
 		// The owner's holds in the other mode were released meanwhile.
-		hold = publicHold(newHold(a.ctx, l, h.token), l, got, l.family.step())
+		hold = publicHold(newHold(a.ctx, l, h.token), l, got, l.lockType.step())
 		hold.granted(mode, a.holds, got, l.atLeast, session)
 	}
 	return hold, 0, nil
@@ -95,7 +95,7 @@ func (a *asking) checked(got answer) error {
 	now := a.hold.get()
 	otherHolds := 0
 	if a.otherFence != 0 {
-		otherHolds = now.counts[1-a.lock.family.mode()] // They may have been released meanwhile.
+		otherHolds = now.counts[1-a.lock.lockType.mode()] // They may have been released meanwhile.
 	}
 	isShort := otherHolds > 0 && got.holds >= 0 && got.holds < a.holds+otherHolds
 	isKnown := now.isLost() && (a.before > 0 || a.otherFence != 0)
@@ -122,7 +122,7 @@ func (a *asking) refused(err error) error {
 func (a *asking) owner() owner { return owner{a.route.key, a.hold.token} }
 
 func (a *asking) words(block time.Duration, channel string) []any {
-	words := a.lock.family.acquire(a.hold.token, a.holds, a.lock.lease)
+	words := a.lock.lockType.acquire(a.hold.token, a.holds, a.lock.lease)
 	if block > 0 {
 		words = append(words, "BLOCK", milliseconds(block))
 		if a.coalesce {
@@ -157,7 +157,7 @@ func (a *asking) acquire() (answer, error) {
 	case err == errNoReply: // The last attempt of a wait timed out.
 		err = a.again.ended(err)
 	case err == nil && got.outcome == notGranted:
-		err = &NotAcquiredError{Keys: a.lock.family.keys}
+		err = &NotAcquiredError{Keys: a.lock.lockType.keys}
 	}
 	return got, err
 }
@@ -252,7 +252,7 @@ func (a *asking) retry(ctx context.Context, failed *failure) error {
 // changes nothing. If the time is not above the lease, the acquire itself proves it.
 func (a *asking) prove(ctx context.Context) error {
 	for {
-		_, failed := a.route.send(ctx, late, a.lock.family.renew(makeToken(), a.lock.atLeast))
+		_, failed := a.route.send(ctx, late, a.lock.lockType.renew(makeToken(), a.lock.atLeast))
 		if failed == nil || ctx.Err() == nil && failed.meansLost() { // The acquire reports a key of another type.
 			a.again = resend{}
 			return nil
@@ -332,7 +332,7 @@ func (a *asking) granted(ctx context.Context, reply any, sent time.Time) (answer
 	}
 	asked := time.Now()
 	var held *heldReply
-	if reply, failed = a.route.send(ctx, late, a.lock.family.held(a.hold.token)); failed == nil {
+	if reply, failed = a.route.send(ctx, late, a.lock.lockType.held(a.hold.token)); failed == nil {
 		held, failed = heldOf(reply)
 	}
 	switch {
@@ -485,20 +485,20 @@ func (a *asking) withdraw() {
 
 // undo restores the owner's count from before the request, in the background.
 func (a *asking) undo() (done chan struct{}) {
-	l, f, token, work := a.lock, &a.lock.family, a.hold.token, workDone
+	l, t, token, work := a.lock, &a.lock.lockType, a.hold.token, workDone
 	if a.coalesce {
 		work = workFailed
 	}
 	return l.client.inBackground(a.owner(), nil, func() {
 		r := l.route()
 		// Cancel first: a release alone could arrive just before the grant.
-		_, _ = r.query(l.client.ctx, undoFor, l.lease, f.cancel(token))
-		_, _ = r.query(l.client.ctx, undoFor, l.lease, f.release(token, a.before, work))
+		_, _ = r.query(l.client.ctx, undoFor, l.lease, t.cancel(token))
+		_, _ = r.query(l.client.ctx, undoFor, l.lease, t.release(token, a.before, work))
 		if a.otherFence == 0 {
 			return
 		}
 		// The owner still holds the other mode, which keeps the fence of an upgrade that was granted meanwhile.
-		if found, failed := r.held(l.client.ctx, f, token); failed == nil && found != nil {
+		if found, failed := r.held(l.client.ctx, t, token); failed == nil && found != nil {
 			a.hold.set(func(now *holding) { now.fence = found.fence })
 		} else if failed == nil {
 			a.hold.lose()
@@ -562,8 +562,8 @@ func (r *route) query(ctx context.Context, attempt, limit time.Duration, words [
 }
 
 // held returns the server's view of a token's hold; nil if it has none.
-func (r *route) held(ctx context.Context, f *family, token string) (*heldReply, *failure) {
-	reply, failed := r.query(ctx, late, resendFor, f.held(token))
+func (r *route) held(ctx context.Context, t *lockType, token string) (*heldReply, *failure) {
+	reply, failed := r.query(ctx, late, resendFor, t.held(token))
 	switch {
 	case failed == nil:
 		return heldOf(reply)

@@ -45,13 +45,13 @@ func New(client redis.UniversalClient, options ...Option) *Client {
 
 // Mutex returns a lock that one owner holds at a time.
 func (c *Client) Mutex(name string, options ...Option) *Lock {
-	return c.lock(family{kind: kindMutex, keys: []string{name}}, options)
+	return c.lock(lockType{kind: kindMutex, keys: []string{name}}, options)
 }
 
 // Reentrant returns a mutex that its owner may acquire again, by a further Lock with [AsOwnerOf] one of its holds. It
 // is free after as many Unlocks. Without AsOwnerOf each Lock is a new owner, so nothing is reentrant by accident.
 func (c *Client) Reentrant(name string, options ...Option) *Lock {
-	return c.lock(family{kind: kindReentrant, keys: []string{name}}, options)
+	return c.lock(lockType{kind: kindReentrant, keys: []string{name}}, options)
 }
 
 // RW returns a read/write lock: many readers or one writer. The server serves them in order of arrival, so writers do
@@ -73,30 +73,30 @@ func (rw RW) Read(options ...Option) *Lock { return rw.side(kindRead, options) }
 func (rw RW) Write(options ...Option) *Lock { return rw.side(kindWrite, options) }
 
 func (rw RW) side(kind string, options []Option) *Lock {
-	return rw.client.lock(family{kind: kind, keys: []string{rw.name}}, append(rw.options[:len(rw.options):len(rw.options)],
-		options...))
+	all := append(rw.options[:len(rw.options):len(rw.options)], options...)
+	return rw.client.lock(lockType{kind: kind, keys: []string{rw.name}}, all)
 }
 
 // Semaphore returns a lock of which at most limit permits, from 1 to 1,000,000, are held at once. Each hold has one
 // permit, or as many as [WithPermits] says. The limit of the latest request applies. With [WithSlot] each hold has a
 // number that no other hold has.
 func (c *Client) Semaphore(name string, limit int, options ...Option) *Lock {
-	return c.lock(family{kind: kindSemaphore, keys: []string{name}, limit: limit, permits: 1}, options)
+	return c.lock(lockType{kind: kindSemaphore, keys: []string{name}, limit: limit, permits: 1}, options)
 }
 
 // Multi returns a lock of multiple mutexes that are acquired together, all or none, with one fencing token. It takes 1
 // to 128 different names. In a cluster all of them must hash to one slot.
 func (c *Client) Multi(names []string, options ...Option) *Lock {
-	return c.lock(family{kind: kindMulti, keys: append([]string(nil), names...)}, options)
+	return c.lock(lockType{kind: kindMulti, keys: append([]string(nil), names...)}, options)
 }
 
-func (c *Client) lock(family family, options []Option) *Lock {
-	l := &Lock{client: c, family: family, config: config{lease: defaultLease, isWaiting: true}}
+func (c *Client) lock(lockType lockType, options []Option) *Lock {
+	l := &Lock{client: c, lockType: lockType, config: config{lease: defaultLease, isWaiting: true}}
 	for _, option := range c.options {
 		option(l)
 	}
-	if family.kind != kindSemaphore { // The client's defaults for permits and slots only apply to semaphores.
-		l.family.permits, l.family.slots = 0, false
+	if lockType.kind != kindSemaphore { // The client's defaults for permits and slots only apply to semaphores.
+		l.lockType.permits, l.lockType.slots = 0, false
 	}
 	for _, option := range options {
 		option(l)

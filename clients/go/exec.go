@@ -42,7 +42,7 @@ func (l *Lock) exec(ctx context.Context, args []any) (*redis.Cmd, error) {
 	switch {
 	case len(args) == 0:
 		return nil, notRun(usage("Exec needs a command"))
-	case l.token != "" || l.of != nil || l.atLeast > 0 || l.replicas > 0 || l.family.slots:
+	case l.token != "" || l.of != nil || l.atLeast > 0 || l.replicas > 0 || l.lockType.slots:
 		return nil, notRun(usage("Exec cannot be combined with WithToken, AsOwnerOf, WithAtLeast, WithReplicas or WithSlot"))
 	}
 	inner, err := arguments(args)
@@ -54,7 +54,7 @@ func (l *Lock) exec(ctx context.Context, args []any) (*redis.Cmd, error) {
 		leased.lease = defaultLease
 	}
 	a := &asking{lock: &leased, hold: newHold(ctx, &leased, makeToken()), ctx: ctx, began: time.Now(), inner: inner,
-		holds: l.family.step(), route: l.route()}
+		holds: l.lockType.step(), route: l.route()}
 	got, err := a.acquire()
 	if err != nil {
 		a.withdraw()
@@ -75,8 +75,8 @@ func (l *Lock) exec(ctx context.Context, args []any) (*redis.Cmd, error) {
 
 // parts returns the command and the release.
 func (a *asking) parts() [][]any {
-	f, token := &a.lock.family, a.hold.token
-	return [][]any{f.exec(token, a.inner), f.release(token, a.before, workDone)}
+	t, token := &a.lock.lockType, a.hold.token
+	return [][]any{t.exec(token, a.inner), t.release(token, a.before, workDone)}
 }
 
 // packet sends the acquire, the command and the release at once.
@@ -120,7 +120,7 @@ func (a *asking) executed(command, released reply) *failure {
 	case !a.lock.client.servers.isOfCommand(failed):
 		return &failure{err: failed.err, isSent: true}
 	}
-	a.ran, a.isUnconfirmed = commandOf(a.ctx, a.lock.family.exec(a.hold.token, a.inner), command), freed != nil
+	a.ran, a.isUnconfirmed = commandOf(a.ctx, a.lock.lockType.exec(a.hold.token, a.inner), command), freed != nil
 	if freed != nil && !freed.meansLost() {
 		a.undo()
 	}
@@ -152,7 +152,7 @@ func (h *Hold) Exec(ctx context.Context, args ...any) *redis.Cmd {
 	r, servers := h.lock.route(), h.lock.client.servers
 	var again resend
 	for {
-		words := h.family.exec(h.token, inner)
+		words := h.lockType.exec(h.token, inner)
 		got, failed := r.packet(ctx, r.client.limit(late), words)
 		switch {
 		case failed == nil:
@@ -186,7 +186,7 @@ func (h *Hold) Exec(ctx context.Context, args ...any) *redis.Cmd {
 func (h *Hold) isLostBy(ctx context.Context, failed *failure) bool {
 	if failed.code() == "WRONGTYPE" {
 		r := h.lock.route()
-		found, asked := r.held(ctx, &h.family, h.token)
+		found, asked := r.held(ctx, &h.lockType, h.token)
 		return asked == nil && found == nil
 	}
 	return failed.code() == "NOTHELD"

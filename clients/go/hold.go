@@ -194,19 +194,20 @@ func (h *hold) ask(ctx context.Context, words []any) (reply any, err error) {
 // fence is 0, IsLost is true, and methods that ask the server return [ErrUsage].
 type Hold struct {
 	*hold
-	family family
-	lock   *Lock
-	fence  uint64
-	slot   int
-	since  time.Time
-	holds  int // number of the owner's holds that Unlock releases
+	lockType lockType
+	lock     *Lock
+	fence    uint64
+	slot     int
+	since    time.Time
+	holds    int // number of the owner's holds that Unlock releases
 
 	unlock     sync.Mutex // one Unlock at a time
 	isUnlocked atomic.Bool
 }
 
 func publicHold(inner *hold, l *Lock, got answer, holds int) *Hold {
-	h := &Hold{hold: inner, family: l.family, lock: l, fence: got.fence, slot: got.slot, since: got.received, holds: holds}
+	h := &Hold{hold: inner, lockType: l.lockType, lock: l, fence: got.fence, slot: got.slot, since: got.received,
+		holds: holds}
 	// Renewal refers only to the inner hold, so a Hold that the program drops without Unlock expires with its lease.
 	if inner.lock.isRenewed || inner.lock.isSession {
 		inner.known.Add(1)
@@ -226,7 +227,7 @@ func (h *Hold) Token() string { return h.orNone().token }
 func (h *Hold) Slot() int { return h.orNone().slot }
 
 // Keys returns the names that are locked.
-func (h *Hold) Keys() []string { return append([]string(nil), h.orNone().family.keys...) }
+func (h *Hold) Keys() []string { return append([]string(nil), h.orNone().lockType.keys...) }
 
 // Context returns a context that ends with the hold: with the cause [ErrLost] if the lock is lost, and with
 // context.Canceled after Unlock. It has the values of the context that Lock got, but does not end with it. A loss is
@@ -253,7 +254,7 @@ func (h *Hold) IsHeld(ctx context.Context) (bool, error) {
 		return false, errNoHold
 	}
 	r := h.lock.route()
-	found, failed := r.held(ctx, &h.family, h.token)
+	found, failed := r.held(ctx, &h.lockType, h.token)
 	if failed != nil {
 		return false, failed.error()
 	}
@@ -275,7 +276,7 @@ func (h *Hold) Renew(ctx context.Context, lease time.Duration) error {
 		return usage("a lease must be greater than 0")
 	}
 	sent := time.Now()
-	if _, err := h.ask(ctx, h.family.renew(h.token, lease)); err != nil {
+	if _, err := h.ask(ctx, h.lockType.renew(h.token, lease)); err != nil {
 		return err
 	}
 	h.set(func(now *holding) {
@@ -299,7 +300,7 @@ func (h *Hold) Extend(ctx context.Context, by time.Duration) error {
 	case by <= 0:
 		return usage("Extend needs a duration greater than 0")
 	}
-	reply, err := h.ask(ctx, h.family.held(h.token))
+	reply, err := h.ask(ctx, h.lockType.held(h.token))
 	if err != nil {
 		return err
 	}
@@ -439,7 +440,7 @@ func (h *Hold) startRelease(r *releasing) (released chan struct{}) {
 	if !r.isPrepared {
 		ready = func() { h.prepare(r, true) }
 	}
-	return h.lock.client.inBackground(owner{h.family.key(), h.token}, ready, func() {
+	return h.lock.client.inBackground(owner{h.lockType.key(), h.token}, ready, func() {
 		r.err = h.conclude(r)
 		switch {
 		case r.err == nil || !r.isGone.Load():
@@ -456,7 +457,7 @@ func (h *Hold) startRelease(r *releasing) (released chan struct{}) {
 // prepare records the release, so that no request or renewal of the owner is under way. If one is, it waits, or changes
 // nothing and returns false.
 func (h *Hold) prepare(r *releasing, mayWait bool) bool {
-	mode, inner := h.family.mode(), h.hold
+	mode, inner := h.lockType.mode(), h.hold
 	if mayWait {
 		_ = inner.takeTurn(context.Background(), mode)
 	} else if !inner.tryTurn(mode) {
@@ -490,7 +491,7 @@ func (h *Hold) prepare(r *releasing, mayWait bool) bool {
 
 // conclude releases after prepare, and retries while that may help.
 func (h *Hold) conclude(r *releasing) error {
-	mode, inner := h.family.mode(), h.hold
+	mode, inner := h.lockType.mode(), h.hold
 	defer inner.endTurn(mode)
 	if r.isLast {
 		defer inner.renewing.Unlock()
@@ -520,10 +521,10 @@ func (h *Hold) conclude(r *releasing) error {
 
 // attempt sends the release.
 func (h *Hold) attempt(ctx context.Context, r *releasing) attempt {
-	words := h.family.release(h.token, r.left, r.work)
+	words := h.lockType.release(h.token, r.left, r.work)
 	r.isKept = false
 	if rest := time.Until(r.keptUntil); !r.keptUntil.IsZero() && rest > 0 {
-		words, r.isKept = h.family.renew(h.token, rest), true
+		words, r.isKept = h.lockType.renew(h.token, rest), true
 	}
 	reply, failed := r.route.send(ctx, late, words)
 	return attempt{reply, failed}
@@ -531,7 +532,7 @@ func (h *Hold) attempt(ctx context.Context, r *releasing) attempt {
 
 // release reports whether the token held the lock.
 func (h *Hold) release(r *releasing) (isHeld bool, failed *failure) {
-	f := &h.family
+	t := &h.lockType
 	var again resend
 	for mayBeDone := false; ; {
 		var got attempt
@@ -554,7 +555,7 @@ func (h *Hold) release(r *releasing) (isHeld bool, failed *failure) {
 		case failed == nil:
 			// It finds nothing if an earlier release ran whose reply was lost. If it finds some of multiple keys, no
 			// earlier one has run.
-			return r.isKept || f.wasHeld(number) || (mayBeDone && number <= 0), nil
+			return r.isKept || t.wasHeld(number) || (mayBeDone && number <= 0), nil
 		case failed.meansLost():
 			h.releaseEach(&r.route)
 			return false, nil
@@ -584,10 +585,10 @@ func (h *Hold) release(r *releasing) (isHeld bool, failed *failure) {
 
 // releaseEach releases each key separately. One of them holds another type, so MLOCK.RELEASE changed nothing.
 func (h *Hold) releaseEach(r *route) {
-	if h.family.kind != kindMulti {
+	if h.lockType.kind != kindMulti {
 		return
 	}
-	for _, key := range h.family.keys {
+	for _, key := range h.lockType.keys {
 		// If this fails, the lease ends the hold.
 		_, _ = r.send(h.lock.client.ctx, undoFor, []any{"LOCK.RELEASE", key, h.token})
 	}

@@ -53,9 +53,9 @@ func (h *hold) keep() {
 
 // renewed sends the renewal, or the check of a session.
 func (h *hold) renewed(now holding) (isHeld bool, failed *failure) {
-	f, ctx := &h.lock.family, h.lock.client.ctx
+	t, ctx := &h.lock.lockType, h.lock.client.ctx
 	if now.session != nil {
-		reply, failed := now.session.ask(ctx, late, f.held(h.token)...)
+		reply, failed := now.session.ask(ctx, late, t.held(h.token)...)
 		return reply != nil, failed
 	}
 	// Wait for the reply no longer than until the deadline, or until a release wants to run.
@@ -66,6 +66,6 @@ func (h *hold) renewed(now holding) (isHeld bool, failed *failure) {
 	ctx, cancel := context.WithTimeoutCause(h.ctx, limit, errNoReply)
 	defer cancel()
 	r := h.lock.route()
-	reply, failed := r.send(ctx, late, f.renew(h.token, now.lease))
+	reply, failed := r.send(ctx, late, t.renew(h.token, now.lease))
 	return reply == int64(1), failed
 }

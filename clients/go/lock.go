@@ -11,8 +11,8 @@ import (
 // Lock describes what to lock and how. A [Client] creates it. It can be acquired any number of times, by any number of
 // goroutines. Each call of its Lock method is a new owner, except with [WithToken] and [AsOwnerOf].
 type Lock struct {
-	client *Client
-	family family
+	client   *Client
+	lockType lockType
 	config
 }
 
@@ -81,7 +81,7 @@ type Coalesced struct {
 // (COALESCE): for work whose result all callers can share. It needs a mutex without [WithMixed] and [WithAtLeast];
 // otherwise it returns [ErrUsage]. [Once] is built on it.
 func (l *Lock) LockCoalesced(ctx context.Context) (Coalesced, error) {
-	if l.family.kind != kindMutex || l.poll > 0 || l.atLeast > 0 {
+	if l.lockType.kind != kindMutex || l.poll > 0 || l.atLeast > 0 {
 		return Coalesced{}, usage("coalescing needs a mutex, without WithMixed and WithAtLeast")
 	}
 	hold, done, err := l.take(ctx, true)
@@ -96,7 +96,7 @@ func (l *Lock) Info(ctx context.Context) (*Info, error) {
 		return nil, err
 	}
 	var info *Info
-	for _, key := range l.family.keys {
+	for _, key := range l.lockType.keys {
 		r := route{client: l.client, key: key}
 		reply, failed := r.query(ctx, late, resendFor, []any{"LOCK.INFO", key, "COUNT", mostHolders})
 		var found *Info
@@ -127,7 +127,7 @@ func (l *Lock) FromToken(ctx context.Context, token string) (*Hold, error) {
 		return nil, err
 	}
 	r, asked := of.route(), time.Now()
-	found, failed := r.held(ctx, &l.family, token)
+	found, failed := r.held(ctx, &l.lockType, token)
 	if failed != nil {
 		return nil, failed.error()
 	}
@@ -138,7 +138,7 @@ func (l *Lock) FromToken(ctx context.Context, token string) (*Hold, error) {
 	if found.ends {
 		got.deadline = asked.Add(found.left)
 	}
-	if l.family.slots {
+	if l.lockType.slots {
 		info, err := l.Info(ctx)
 		if err != nil || info == nil {
 			return nil, cmp.Or(err, ErrLost)
@@ -151,7 +151,7 @@ func (l *Lock) FromToken(ctx context.Context, token string) (*Hold, error) {
 	}
 	h := newHold(ctx, &of, token)
 	hold := publicHold(h, &of, got, found.holds)
-	h.granted(l.family.mode(), found.holds, got, 0, nil)
+	h.granted(l.lockType.mode(), found.holds, got, 0, nil)
 	if l.isRenewed {
 		// Renew now: the lease may expire before the first renewal, which is due after a third of it.
 		if err := hold.Renew(ctx, l.lease); err != nil {
@@ -161,7 +161,7 @@ func (l *Lock) FromToken(ctx context.Context, token string) (*Hold, error) {
 	return hold, nil
 }
 
-func (l *Lock) route() route { return route{client: l.client, key: l.family.key()} }
+func (l *Lock) route() route { return route{client: l.client, key: l.lockType.key()} }
 
 // take acquires the lock. done is the fence of the hold that did the work meanwhile.
 func (l *Lock) take(ctx context.Context, coalesce bool) (hold *Hold, done uint64, err error) {

@@ -11,7 +11,7 @@ var errNoHold = usage("there is no hold: FromContext finds one only inside Do an
 // noHold stands in for a nil *Hold, so that code that may run without a lock can ask [FromContext] for its fence. It
 // holds nothing, and its context has ended.
 var noHold = func() *Hold {
-	h := newHold(context.Background(), &Lock{family: family{keys: []string{""}}}, "")
+	h := newHold(context.Background(), &Lock{lockType: lockType{keys: []string{""}}}, "")
 	h.now.deadline = time.Now()
 	h.finish(wasLost)
 	h.end(errNoHold)

@@ -46,12 +46,12 @@ type Event struct {
 
 // warn logs a problem that the caller would otherwise learn only at the end, or never.
 func (l *Lock) warn(ctx context.Context, what, token string, err error) {
-	slog.WarnContext(ctx, "redislock: "+what, "key", strings.Join(l.family.keys, ", "), "owner", token, "error", err)
+	slog.WarnContext(ctx, "redislock: "+what, "key", strings.Join(l.lockType.keys, ", "), "owner", token, "error", err)
 }
 
 func (l *Lock) notify(ctx context.Context, kind EventKind, token string, fence uint64, after time.Duration) {
 	if logger := slog.Default(); logger.Enabled(ctx, slog.LevelDebug) {
-		logger.DebugContext(ctx, "redislock: "+string(kind), "key", strings.Join(l.family.keys, ", "), "owner", token,
+		logger.DebugContext(ctx, "redislock: "+string(kind), "key", strings.Join(l.lockType.keys, ", "), "owner", token,
 			"fence", fence, "after", after)
 	}
 	if l.observer == nil {
@@ -62,5 +62,5 @@ func (l *Lock) notify(ctx context.Context, kind EventKind, token string, fence u
 			slog.ErrorContext(ctx, "redislock: the observer panicked", "event", string(kind), "panic", panicked)
 		}
 	}()
-	l.observer(Event{kind, l.family.kind, l.family.keys, token, fence, after, ctx})
+	l.observer(Event{kind, l.lockType.kind, l.lockType.keys, token, fence, after, ctx})
 }

@@ -120,13 +120,13 @@ func AsOwnerOf(h *Hold) Option {
 // WithPermits sets how many permits one hold of a semaphore has, from 1 to its limit. Default: 1. It excludes
 // [WithSlot].
 func WithPermits(permits int) Option {
-	return func(l *Lock) { l.family.permits, l.family.slots = permits, false }
+	return func(l *Lock) { l.lockType.permits, l.lockType.slots = permits, false }
 }
 
 // WithSlot gives each hold of a semaphore a number from 0 to limit-1 that no other holder has, such as the number of a
 // worker, a port or a GPU. See [Hold.Slot]. It excludes [WithPermits].
 func WithSlot() Option {
-	return func(l *Lock) { l.family.slots, l.family.permits = true, 1 }
+	return func(l *Lock) { l.lockType.slots, l.lockType.permits = true, 1 }
 }
 
 // WithObserver calls observer with each event of the lock, in the goroutine of the event, so it should return quickly.
@@ -135,8 +135,8 @@ func WithObserver(observer func(Event)) Option { return func(l *Lock) { l.observ
 
 // check finds invalid options, and options that do not fit the lock type, before anything is sent.
 func (l *Lock) check() error {
-	f := &l.family
-	isSemaphore := f.kind == kindSemaphore
+	t := &l.lockType
+	isSemaphore := t.kind == kindSemaphore
 	switch {
 	case l.lease == refused:
 		return usage("a lease must be greater than 0; use WithoutLease for no deadline")
@@ -146,15 +146,15 @@ func (l *Lock) check() error {
 		return usage("WithAtLeast, WithMixed and WithReplicas need a duration greater than 0")
 	case l.replicas < 0:
 		return usage("WithReplicas needs at least one replica")
-	case len(f.keys) == 0 || f.keys[0] == "":
+	case len(t.keys) == 0 || t.keys[0] == "":
 		return usage("a lock needs a name")
-	case isSemaphore && (f.permits < 1 || f.permits > f.limit):
+	case isSemaphore && (t.permits < 1 || t.permits > t.limit):
 		return usage("permits must be from 1 to the limit of the semaphore")
-	case !isSemaphore && (f.slots || f.permits != 0):
+	case !isSemaphore && (t.slots || t.permits != 0):
 		return usage("only a semaphore has slots and permits")
 	case l.hasToken && (l.token == "" || len(l.token) > 1024):
 		return usage("a token must be 1 to 1,024 bytes long")
-	case l.of != nil && !f.isAgain(&l.of.lock.family):
+	case l.of != nil && !t.isAgain(&l.of.lock.lockType):
 		return usage("only a reentrant or read/write lock of the same name can be acquired again by its owner")
 	}
 	return nil

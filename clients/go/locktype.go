@@ -12,8 +12,8 @@ const (
 	kindMulti     = "multi"
 )
 
-// family is a lock type with its keys, and builds its commands. It does no I/O and has no state.
-type family struct {
+// lockType is a lock type with its keys. It builds the commands, does no I/O and has no state.
+type lockType struct {
 	kind    string
 	keys    []string
 	limit   int
@@ -36,33 +36,33 @@ const (
 )
 
 // key is the key by which a request is routed.
-func (f *family) key() string { return f.keys[0] }
+func (t *lockType) key() string { return t.keys[0] }
 
-func (f *family) mode() int {
-	if f.kind == kindRead {
+func (t *lockType) mode() int {
+	if t.kind == kindRead {
 		return modeRead
 	}
 	return modeExclusive
 }
 
 // isReentrant reports whether an owner may acquire the lock again.
-func (f *family) isReentrant() bool {
-	return f.kind == kindReentrant || f.kind == kindRead || f.kind == kindWrite
+func (t *lockType) isReentrant() bool {
+	return t.kind == kindReentrant || t.kind == kindRead || t.kind == kindWrite
 }
 
 // isAgain reports whether the owner of a hold of the other lock may acquire this one as the same owner.
-func (f *family) isAgain(other *family) bool {
-	return f.key() == other.key() && f.isReentrant() && other.isReentrant() &&
-		(f.kind == kindReentrant) == (other.kind == kindReentrant)
+func (t *lockType) isAgain(other *lockType) bool {
+	return t.key() == other.key() && t.isReentrant() && other.isReentrant() &&
+		(t.kind == kindReentrant) == (other.kind == kindReentrant)
 }
 
 // counts reports whether the acquires of one owner add up.
-func (f *family) counts() bool { return f.isReentrant() || f.kind == kindSemaphore }
+func (t *lockType) counts() bool { return t.isReentrant() || t.kind == kindSemaphore }
 
 // step is the number of holds that one acquire adds.
-func (f *family) step() int {
-	if f.kind == kindSemaphore {
-		return f.permits
+func (t *lockType) step() int {
+	if t.kind == kindSemaphore {
+		return t.permits
 	}
 	return 1
 }
@@ -74,16 +74,16 @@ var (
 	modes = map[string]string{kindRead: "READ", kindWrite: "WRITE"}
 )
 
-func (f *family) command(verb, token string) []any {
-	words := append(make([]any, 0, 8), names[f.kind]+"."+verb)
-	if f.kind == kindMulti {
-		words = append(words, len(f.keys))
+func (t *lockType) command(verb, token string) []any {
+	words := append(make([]any, 0, 8), names[t.kind]+"."+verb)
+	if t.kind == kindMulti {
+		words = append(words, len(t.keys))
 	}
-	for _, key := range f.keys {
+	for _, key := range t.keys {
 		words = append(words, key)
 	}
 	words = append(words, token)
-	if mode := modes[f.kind]; mode != "" && verb != "RENEW" {
+	if mode := modes[t.kind]; mode != "" && verb != "RENEW" {
 		words = append(words, mode)
 	}
 	return words
@@ -91,15 +91,15 @@ func (f *family) command(verb, token string) []any {
 
 // acquire returns the command. holds is the owner's count in this mode after the grant, so that the same bytes can be
 // sent again.
-func (f *family) acquire(token string, holds int, lease time.Duration) []any {
-	words := f.command("ACQUIRE", token)
-	if f.kind == kindSemaphore {
-		words = append(words, "LIMIT", f.limit)
+func (t *lockType) acquire(token string, holds int, lease time.Duration) []any {
+	words := t.command("ACQUIRE", token)
+	if t.kind == kindSemaphore {
+		words = append(words, "LIMIT", t.limit)
 	}
 	switch {
-	case f.slots:
+	case t.slots:
 		words = append(words, "SLOT")
-	case f.counts():
+	case t.counts():
 		words = append(words, "HOLDS", holds)
 	}
 	return withLease(words, lease)
@@ -107,37 +107,37 @@ func (f *family) acquire(token string, holds int, lease time.Duration) []any {
 
 // release returns the command. holds is the owner's count in this mode after it. Only requests for a mutex can wait for
 // the work to be done.
-func (f *family) release(token string, holds int, done work) []any {
-	words := f.command("RELEASE", token)
-	if f.counts() {
+func (t *lockType) release(token string, holds int, done work) []any {
+	words := t.command("RELEASE", token)
+	if t.counts() {
 		return append(words, "HOLDS", holds)
 	}
-	if f.kind == kindMutex && done == workFailed {
+	if t.kind == kindMutex && done == workFailed {
 		return append(words, "FAILED")
 	}
 	return words
 }
 
-func (f *family) renew(token string, lease time.Duration) []any {
-	return withLease(f.command("RENEW", token), lease)
+func (t *lockType) renew(token string, lease time.Duration) []any {
+	return withLease(t.command("RENEW", token), lease)
 }
 
-func (f *family) held(token string) []any { return []any{"LOCK.HELD", f.key(), token} }
+func (t *lockType) held(token string) []any { return []any{"LOCK.HELD", t.key(), token} }
 
-func (f *family) exec(token string, args []any) []any {
-	return append([]any{"LOCK.EXEC", f.key(), token}, args...)
+func (t *lockType) exec(token string, args []any) []any {
+	return append([]any{"LOCK.EXEC", t.key(), token}, args...)
 }
 
 // cancel returns the command that removes a request from the queue, by one of its keys.
-func (f *family) cancel(token string) []any { return []any{"LOCK.CANCEL", f.key(), token} }
+func (t *lockType) cancel(token string) []any { return []any{"LOCK.CANCEL", t.key(), token} }
 
 // wasHeld reports whether the release found the hold.
-func (f *family) wasHeld(reply int64) bool {
-	switch f.kind {
+func (t *lockType) wasHeld(reply int64) bool {
+	switch t.kind {
 	case kindMutex:
 		return reply == 1
 	case kindMulti:
-		return reply == int64(len(f.keys))
+		return reply == int64(len(t.keys))
 	}
 	return reply >= 0
 }
