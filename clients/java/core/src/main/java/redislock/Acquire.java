@@ -82,7 +82,7 @@ class Acquire extends Task<@Nullable Grant> {
 
   /** {@code runs}: each request is sent together with a command. */
   Acquire(Request request, boolean runs) {
-    super(request.family().key());
+    super(request.lockType().key());
     this.request = request;
     this.waitLimit = request.waitLimit();
     this.runs = runs;
@@ -99,7 +99,7 @@ class Acquire extends Task<@Nullable Grant> {
   private Step ask() {
     if (!isProven) {
       state = State.PROVED;
-      List<byte[]> words = Repeat.proof(request.family(), request.settings().atLeastMs);
+      List<byte[]> words = Repeat.proof(request.lockType(), request.settings().atLeastMs);
       return new Step.Send(words, within(Limits.LATE_MS));
     }
     boolean isSubscribed = channel != null && !(runs && isFirst);
@@ -141,7 +141,7 @@ class Acquire extends Task<@Nullable Grant> {
     int holds = request.before() + request.settings().permits;
     List<byte[]> words =
         Words.of(
-            request.family().acquire(request.owner().token, holds, request.settings().leaseMs),
+            request.lockType().acquire(request.owner().token, holds, request.settings().leaseMs),
             tail,
             request.session() ? List.of("SESSION") : List.of());
     state = next;
@@ -250,13 +250,13 @@ class Acquire extends Task<@Nullable Grant> {
   }
 
   private long deadline(long since) {
-    return request.settings().leaseMs == Family.PERSIST
+    return request.settings().leaseMs == LockType.PERSIST
         ? Clock.NEVER
         : Clock.after(since, request.settings().leaseMs);
   }
 
   private boolean isLate() {
-    return request.settings().leaseMs != Family.PERSIST
+    return request.settings().leaseMs != LockType.PERSIST
         && Clock.now() - sent >= request.settings().leaseMs / 10;
   }
 
@@ -271,7 +271,7 @@ class Acquire extends Task<@Nullable Grant> {
       }
       // An upgrade has a new fence, so only the server knows whether READ lasted until then.
       state = State.COMPARED;
-      return new Step.Send(request.family().held(request.owner().token), within(Limits.LATE_MS));
+      return new Step.Send(request.lockType().held(request.owner().token), within(Limits.LATE_MS));
     }
     return confirm();
   }
@@ -433,7 +433,7 @@ class Acquire extends Task<@Nullable Grant> {
     switch (notice.outcome()) {
       case "granted":
         boolean isIncomplete =
-            notice.fence() == 0 || request.family().hasSlots() && notice.slot() < 0;
+            notice.fence() == 0 || request.lockType().hasSlots() && notice.slot() < 0;
         if (isLate() || tokenUsedBefore || isIncomplete) {
           return ask();
         }
@@ -487,12 +487,12 @@ class Acquire extends Task<@Nullable Grant> {
    * release alone could arrive just before the grant.
    */
   List<Repeat<@Nullable Object>> undo() {
-    Family family = request.family();
+    LockType lockType = request.lockType();
     Owner owner = request.owner();
     int left = releasesAll ? 0 : request.before();
     // The release says FAILED, because reporting the work as done would keep the waiting callers
     // from doing it.
-    List<byte[]> release = family.release(owner.token, left, request.coalesce());
+    List<byte[]> release = lockType.release(owner.token, left, request.coalesce());
     Repeat.Result<@Nullable Object> held =
         (reply, sent) -> {
           Grant found = Grant.ofHeld(reply, sent);
@@ -502,10 +502,10 @@ class Acquire extends Task<@Nullable Grant> {
           return reply;
         };
     return Stream.of(
-            undo(family.cancel(owner.token), (reply, sent) -> reply),
+            undo(lockType.cancel(owner.token), (reply, sent) -> reply),
             undo(release, (reply, sent) -> reply),
             // READ keeps the fence of an upgrade that was released.
-            undo(family.held(owner.token), held))
+            undo(lockType.held(owner.token), held))
         .limit(request.otherMode() ? 3 : 2)
         .toList();
   }

@@ -63,8 +63,8 @@ record Context(
    * The state of a token that the caller provides, on a lock that counts holds. All of its acquires
    * share one.
    */
-  Owner owner(Family family, String lock, byte[] token, long leaseMs) {
-    String id = Words.json(family.key()) + ' ' + Words.json(token);
+  Owner owner(LockType lockType, String lock, byte[] token, long leaseMs) {
+    String id = Words.json(lockType.key()) + ' ' + Words.json(token);
     synchronized (owners) {
       owners.values().removeIf(ref -> ref.get() == null);
       WeakReference<Owner> ref = owners.get(id);
@@ -98,7 +98,7 @@ record Context(
   /** Reports an event of the owner; {@code fence}: 0 without a hold. */
   void emit(
       LockEvent.Type type,
-      Family family,
+      LockType lockType,
       Owner owner,
       long fence,
       long ms,
@@ -109,8 +109,8 @@ record Context(
     LockEvent event =
         new LockEvent(
             type,
-            family.kind(),
-            family.keys().stream().map(Words::text).toList(),
+            lockType.kind(),
+            lockType.keys().stream().map(Words::text).toList(),
             Words.text(owner.token),
             fence,
             Duration.ofMillis(ms),

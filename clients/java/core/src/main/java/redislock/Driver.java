@@ -108,7 +108,7 @@ abstract class Driver implements AutoCloseable {
     if (!(task instanceof Acquire acquire) || !acquire.open) {
       return CompletableFuture.completedFuture(null);
     }
-    List<byte[]> keys = acquire.request.family().keys();
+    List<byte[]> keys = acquire.request.lockType().keys();
     byte[] token = acquire.request.owner().token;
     endings.distrust(keys, token);
     CompletableFuture<?> undoing = request;

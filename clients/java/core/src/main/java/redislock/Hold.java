@@ -17,7 +17,7 @@ import org.jspecify.annotations.Nullable;
 public final class Hold implements AutoCloseable {
   final Owner owner;
   private final Context context;
-  final Family family;
+  final LockType lockType;
   private final long leaseMs;
   private final Grant grant;
   private final int perHold;
@@ -25,9 +25,9 @@ public final class Hold implements AutoCloseable {
   private final AtomicReference<@Nullable CompletableFuture<Boolean>> releasing =
       new AtomicReference<>();
 
-  Hold(Context context, Family family, Owner owner, long leaseMs, Grant grant, int perHold) {
+  Hold(Context context, LockType lockType, Owner owner, long leaseMs, Grant grant, int perHold) {
     this.context = context;
-    this.family = family;
+    this.lockType = lockType;
     this.owner = owner;
     this.leaseMs = leaseMs;
     this.grant = grant;
@@ -161,7 +161,7 @@ public final class Hold implements AutoCloseable {
     }
     long atLeastMs = atLeast.isZero() ? 0 : Clock.positive("atLeast", atLeast);
     if (atLeastMs > Clock.positive("a lease", lease)) {
-      ask(Repeat.proof(family, owner.lock, atLeastMs));
+      ask(Repeat.proof(lockType, owner.lock, atLeastMs));
     }
     extend(lease);
     owner.keptUntil = atLeastMs > 0 ? Clock.after(Clock.now(), atLeastMs) : -Clock.NEVER;
@@ -171,14 +171,14 @@ public final class Hold implements AutoCloseable {
     if (owner.isOver()) {
       throw new LockException("the lock \"" + owner.lock + "\" was released", owner.lock);
     }
-    Long deadline = ask(Repeat.renewal(family, owner, ms));
+    Long deadline = ask(Repeat.renewal(lockType, owner, ms));
     if (deadline == null) {
       owner.lose();
       throw new LockLostException(
           "the lock \"" + owner.lock + "\" was lost before it was extended", owner.lock);
     }
     owner.renewed(ms, deadline);
-    context.emit(LockEvent.Type.RENEWED, family, owner, grant.fence(), 0, null);
+    context.emit(LockEvent.Type.RENEWED, lockType, owner, grant.fence(), 0, null);
   }
 
   /**
@@ -187,7 +187,7 @@ public final class Hold implements AutoCloseable {
    * @return true if this hold was not released, and the server confirms it
    */
   public boolean isHeld() {
-    return !owner.isOver() && ask(Repeat.held(family, owner.token, owner.lock)) != null;
+    return !owner.isOver() && ask(Repeat.held(lockType, owner.token, owner.lock)) != null;
   }
 
   private <T extends @Nullable Object> T ask(Task<T> task) {
@@ -226,7 +226,7 @@ public final class Hold implements AutoCloseable {
     if (owner.isOver()) {
       throw LockLostException.notRun(owner.lock, null);
     }
-    Object reply = ask(Repeat.exec(family, owner.token, command));
+    Object reply = ask(Repeat.exec(lockType, owner.token, command));
     if (!(reply instanceof Trouble trouble)) {
       return reply;
     }
@@ -333,8 +333,8 @@ public final class Hold implements AutoCloseable {
       return latest;
     }
     Driver driver = context.driver();
-    CompletableFuture<?> begins = driver.endings.add(family.keys(), owner.token, released);
-    if (!family.counts() || begins.isDone()) {
+    CompletableFuture<?> begins = driver.endings.add(lockType.keys(), owner.token, released);
+    if (!lockType.counts() || begins.isDone()) {
       release(released, how, keptMs);
     } else {
       begins.thenRunAsync(() -> release(released, how, 0), driver.workers);
@@ -344,7 +344,7 @@ public final class Hold implements AutoCloseable {
   }
 
   private void release(CompletableFuture<Boolean> result, Release.How how, long keptMs) {
-    Release task = new Release(family, owner, perHold, how);
+    Release task = new Release(lockType, owner, perHold, how);
     if (task.isLast) {
       // From here on the lock is not renewed, even if the release fails.
       CompletableFuture<?> renewal = owner.keptBy(null);
@@ -389,17 +389,17 @@ public final class Hold implements AutoCloseable {
     }
     Driver driver = context.driver();
     task.afterwards.forEach(
-        each -> driver.endings.add(family.keys(), owner.token, driver.start(each, null)));
+        each -> driver.endings.add(lockType.keys(), owner.token, driver.start(each, null)));
     if (!held) {
       owner.lose();
     }
-    owner.holds(family.mode(), task.left);
+    owner.holds(lockType.mode(), task.left);
     if (task.isLast) {
       owner.end();
     }
     if (held) {
       long heldMs = Clock.now() - since;
-      context.emit(LockEvent.Type.RELEASED, family, owner, grant.fence(), heldMs, null);
+      context.emit(LockEvent.Type.RELEASED, lockType, owner, grant.fence(), heldMs, null);
       result.complete(true);
     } else {
       result.completeExceptionally(lostBefore());

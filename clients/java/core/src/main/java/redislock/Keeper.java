@@ -27,7 +27,7 @@ final class Keeper {
   /**
    * What a keeper that renews is renewing; null for a session, or if it only reports the deadline.
    */
-  private final @Nullable Family renewed;
+  private final @Nullable LockType renewed;
 
   private boolean stopped;
   private @Nullable ScheduledFuture<?> timer;
@@ -36,7 +36,7 @@ final class Keeper {
   Keeper(
       Driver driver,
       Owner owner,
-      @Nullable Family renewed,
+      @Nullable LockType renewed,
       @Nullable Function<Owner, CompletableFuture<Boolean>> check) {
     this.driver = driver;
     this.renewed = renewed;
@@ -127,7 +127,7 @@ final class Keeper {
     CompletableFuture<?> renewal = owner.keptBy(null);
     owner.lose();
     CompletableFuture<?> ended = renewal.handle((held, error) -> null);
-    for (Family each : renewed.modes()) {
+    for (LockType each : renewed.modes()) {
       if (owner.holds(each.mode()) > 0) {
         Release release = new Release(each, owner, Integer.MAX_VALUE, Release.How.ENDED);
         ended =
@@ -141,21 +141,21 @@ final class Keeper {
   }
 
   /** Renews after each third of the lease, and so reports a loss within a third. */
-  static void renew(Context context, Owner first, Family family) {
+  static void renew(Context context, Owner first, LockType lockType) {
     Driver driver = context.driver();
     new Keeper(
         driver,
         first,
-        family,
+        lockType,
         owner -> {
           long leaseMs = owner.leaseMs;
           return driver
-              .start(Repeat.keeping(family, owner, leaseMs), null)
+              .start(Repeat.keeping(lockType, owner, leaseMs), null)
               .handle(
                   (deadline, error) -> {
                     if (deadline != null && owner.leaseMs == leaseMs) {
                       owner.deadline = deadline;
-                      context.emit(LockEvent.Type.RENEWED, family, owner, owner.fence, 0, null);
+                      context.emit(LockEvent.Type.RENEWED, lockType, owner, owner.fence, 0, null);
                     }
                     // It was retried until the deadline.
                     return error != null ? !owner.isLost() : deadline != null;
@@ -167,7 +167,7 @@ final class Keeper {
    * Checks a session, whose lease the server renews. The lock is lost when the connection ends, or
    * when a check after a third of the lease fails.
    */
-  static void session(Driver driver, Owner first, Family family, Line line) {
+  static void session(Driver driver, Owner first, LockType lockType, Line line) {
     Keeper keeper =
         new Keeper(
             driver,
@@ -175,7 +175,7 @@ final class Keeper {
             null,
             owner -> {
               long sent = Clock.now();
-              return line.check(family.held(owner.token), Limits.LATE_MS)
+              return line.check(lockType.held(owner.token), Limits.LATE_MS)
                   .thenApply(
                       reply -> {
                         owner.deadline = Clock.after(sent, owner.leaseMs);

@@ -11,13 +11,13 @@ import org.jspecify.annotations.Nullable;
  * ReentrantMutex#within}.
  */
 public final class Mutex extends RedisLock<Mutex> {
-  Mutex(Context context, String name, Family family, Settings settings) {
-    super(context, name, family, settings);
+  Mutex(Context context, String name, LockType lockType, Settings settings) {
+    super(context, name, lockType, settings);
   }
 
   @Override
   Mutex with(Settings settings) {
-    return new Mutex(context, name, family, settings);
+    return new Mutex(context, name, lockType, settings);
   }
 
   /**
@@ -86,7 +86,7 @@ public final class Mutex extends RedisLock<Mutex> {
    */
   public <T, E extends Exception> T once(Read<T, E> read, Make<T, E> make, Duration wait)
       throws E, InterruptedException {
-    if (settings.atLeastMs > 0 || settings.pollMs > 0 || settings.leaseMs == Family.PERSIST) {
+    if (settings.atLeastMs > 0 || settings.pollMs > 0 || settings.leaseMs == LockType.PERSIST) {
       throw new IllegalArgumentException(
           "once needs a lease, and cannot be combined with atLeast or mixed");
     }

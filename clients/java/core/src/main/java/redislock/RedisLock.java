@@ -24,13 +24,13 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
 
   final Context context;
   final String name;
-  final Family family;
+  final LockType lockType;
   final Settings settings;
 
-  RedisLock(Context context, String name, Family family, Settings settings) {
+  RedisLock(Context context, String name, LockType lockType, Settings settings) {
     this.context = context;
     this.name = name;
-    this.family = family;
+    this.lockType = lockType;
     this.settings = settings;
   }
 
@@ -278,14 +278,14 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
         || settings.atLeastMs > 0
         || settings.replicas > 0
         || settings.within != null
-        || family.hasSlots()
+        || lockType.hasSlots()
         || command.isEmpty()) {
       throw new IllegalArgumentException(
           "run needs a command, and cannot be combined with token, atLeast, replicas, slots or"
               + " within: its owner holds for one command only");
     }
     // Without a lease, a process that dies meanwhile would leave the lock held indefinitely.
-    RedisLock<L> lock = settings.leaseMs == Family.PERSIST ? lease(Duration.ofSeconds(30)) : this;
+    RedisLock<L> lock = settings.leaseMs == LockType.PERSIST ? lease(Duration.ofSeconds(30)) : this;
     RedisLock<L>.Attempt attempt = lock.new Attempt(waitMs, false, command).run();
     if (!(attempt.task instanceof Run run) || attempt.grant == null) {
       throw attempt.notAcquired();
@@ -331,7 +331,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
       throw new IllegalArgumentException("session and atLeast start at the grant: omit them");
     }
     Owner owner = owner(token.clone());
-    Grant found = context.driver().run(Repeat.held(family, token, name), null);
+    Grant found = context.driver().run(Repeat.held(lockType, token, name), null);
     if (found == null) {
       throw new LockLostException("the token does not hold the lock \"" + name + "\"", name);
     }
@@ -349,7 +349,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @throws InterruptedException if the thread was interrupted
    */
   public final boolean isLocked() throws InterruptedException {
-    return query(Words.of("EXISTS", family.keys()), (reply, sent) -> Words.number(reply)) > 0;
+    return query(Words.of("EXISTS", lockType.keys()), (reply, sent) -> Words.number(reply)) > 0;
   }
 
   /**
@@ -360,11 +360,11 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @throws InterruptedException if the thread was interrupted
    */
   public final Optional<LockInfo> info() throws InterruptedException {
-    return query(Words.of("LOCK.INFO", family.key()), (reply, sent) -> LockInfo.of(reply));
+    return query(Words.of("LOCK.INFO", lockType.key()), (reply, sent) -> LockInfo.of(reply));
   }
 
   private <T> T query(List<byte[]> words, Repeat.Result<T> result) throws InterruptedException {
-    return context.driver().run(Repeat.query(family, name, words, result), null);
+    return context.driver().run(Repeat.query(lockType, name, words, result), null);
   }
 
   /**
@@ -384,39 +384,39 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    */
   @Override
   public final String toString() {
-    return family.kind().name().toLowerCase(Locale.ROOT) + " \"" + name + "\" (" + settings + ")";
+    return lockType.kind().name().toLowerCase(Locale.ROOT) + " \"" + name + "\" (" + settings + ")";
   }
 
   /** The owner for a token that the caller provides. */
   private Owner owner(byte[] token) {
-    return family.counts()
-        ? context.owner(family, name, token, settings.leaseMs)
+    return lockType.counts()
+        ? context.owner(lockType, name, token, settings.leaseMs)
         : new Owner(name, token, settings.leaseMs);
   }
 
   /** Registers a grant and starts its renewal. {@code line}: the connection that it is bound to. */
   private Hold keep(Owner owner, Grant grant, boolean autoRenew, @Nullable Line line, int perHold) {
     Driver driver = context.driver();
-    boolean isFirst = owner.holds(family.mode()) == 0;
-    owner.granted(grant, family.mode());
+    boolean isFirst = owner.holds(lockType.mode()) == 0;
+    owner.granted(grant, lockType.mode());
     if (line != null) {
       owner.line = line;
-      Keeper.session(driver, owner, family, line);
+      Keeper.session(driver, owner, lockType, line);
     } else if (autoRenew && !owner.isRenewed()) {
-      Keeper.renew(context, owner, family);
+      Keeper.renew(context, owner, lockType);
     }
     if (isFirst && context.isObserved()) {
       long since = Clock.now();
       owner.lost.thenRun(
           () -> {
-            if (owner.holds(family.mode()) > 0) {
+            if (owner.holds(lockType.mode()) > 0) {
               context.emit(
-                  LockEvent.Type.LOST, family, owner, owner.fence, Clock.now() - since, null);
+                  LockEvent.Type.LOST, lockType, owner, owner.fence, Clock.now() - since, null);
             }
           });
       owner.watched(driver);
     }
-    return new Hold(context, family, owner, settings.leaseMs, grant, perHold);
+    return new Hold(context, lockType, owner, settings.leaseMs, grant, perHold);
   }
 
   /** One acquire, from waiting for the owner's earlier requests to the hold. */
@@ -460,9 +460,9 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
       }
       Endings endings = context.driver().endings;
       begins =
-          isNew || !family.counts()
-              ? endings.settled(family.keys(), owner.token)
-              : endings.add(family.keys(), owner.token, over);
+          isNew || !lockType.counts()
+              ? endings.settled(lockType.keys(), owner.token)
+              : endings.add(lockType.keys(), owner.token, over);
     }
 
     Attempt run() throws InterruptedException {
@@ -535,8 +535,8 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
         throw new LockLostException(
             "the current hold was lost: release it before acquiring again", name);
       }
-      int before = owner.holds(family.mode());
-      if (family.hasSlots() && before > 0) {
+      int before = owner.holds(lockType.mode());
+      if (lockType.hasSlots() && before > 0) {
         throw new LockException("this owner already has a slot: release it first", name);
       }
       Driver driver = context.driver();
@@ -544,14 +544,14 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
       // What runs a command is bound to a connection of the pool, where its request has one.
       boolean isPooled = command != null && !driver.waitsByMessage();
       boolean needsLine = (isSession || settings.replicas > 0) && !isPooled;
-      line = needsLine ? driver.line(family.key()) : null;
+      line = needsLine ? driver.line(lockType.key()) : null;
       Request request =
           new Request(
-              family,
+              lockType,
               owner,
               !isNew,
               before,
-              owner.holdsBeside(family.mode()),
+              owner.holdsBeside(lockType.mode()),
               settings,
               isSession,
               coalesce,
@@ -559,8 +559,8 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
               !needsLine && driver.waitsByMessage(),
               driver.isCluster(),
               driver.sliceMs(),
-              () -> driver.endings.isDistrusted(family.keys(), owner.token),
-              () -> context.emit(LockEvent.Type.QUEUED, family, owner, 0, 0, null),
+              () -> driver.endings.isDistrusted(lockType.keys(), owner.token),
+              () -> context.emit(LockEvent.Type.QUEUED, lockType, owner, 0, 0, null),
               error -> Context.warn("the request for the lock \"" + name + "\"", error));
       return task = command == null ? new Acquire(request, false) : new Run(request, command);
     }
@@ -569,17 +569,17 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
       long waitedMs = Clock.now() - began;
       grant = granted;
       if (grant == null || grant.done()) {
-        context.emit(LockEvent.Type.NOT_GRANTED, family, owner, 0, waitedMs, null);
+        context.emit(LockEvent.Type.NOT_GRANTED, lockType, owner, 0, waitedMs, null);
         return;
       }
       if (task instanceof Run run) {
         // A release that has failed is made up for beside the caller.
         context.driver().undo(run, null);
-        context.emit(LockEvent.Type.GRANTED, family, owner, grant.fence(), waitedMs, null);
+        context.emit(LockEvent.Type.GRANTED, lockType, owner, grant.fence(), waitedMs, null);
         if (run.error instanceof LockLostException) {
-          context.emit(LockEvent.Type.LOST, family, owner, grant.fence(), 0, null);
+          context.emit(LockEvent.Type.LOST, lockType, owner, grant.fence(), 0, null);
         } else if (!run.open) {
-          context.emit(LockEvent.Type.RELEASED, family, owner, grant.fence(), 0, null);
+          context.emit(LockEvent.Type.RELEASED, lockType, owner, grant.fence(), 0, null);
         }
         return;
       }
@@ -593,7 +593,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
         line = null;
       }
       hold = keep(owner, grant, isRenewed, kept, settings.permits);
-      context.emit(LockEvent.Type.GRANTED, family, owner, grant.fence(), waitedMs, null);
+      context.emit(LockEvent.Type.GRANTED, lockType, owner, grant.fence(), waitedMs, null);
     }
 
     NotAcquiredException notAcquired() {
@@ -611,7 +611,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
     }
 
     private <E extends Throwable> E failed(E error) {
-      context.emit(LockEvent.Type.NOT_GRANTED, family, owner, 0, Clock.now() - began, error);
+      context.emit(LockEvent.Type.NOT_GRANTED, lockType, owner, 0, Clock.now() - began, error);
       return error;
     }
 

@@ -91,7 +91,7 @@ public final class RedisLocks implements AutoCloseable {
    * @return the lock
    */
   public Mutex mutex(String name) {
-    return new Mutex(context, name, family(LockEvent.Kind.MUTEX, 0, name), new Settings());
+    return new Mutex(context, name, lockType(LockEvent.Kind.MUTEX, 0, name), new Settings());
   }
 
   /**
@@ -118,11 +118,11 @@ public final class RedisLocks implements AutoCloseable {
   }
 
   private ReentrantMutex reentrant(LockEvent.Kind kind, String name) {
-    return new ReentrantMutex(context, name, family(kind, 0, name), new Settings());
+    return new ReentrantMutex(context, name, lockType(kind, 0, name), new Settings());
   }
 
-  private Family family(LockEvent.Kind kind, int limit, String... names) {
-    return new Family(kind, Arrays.stream(names).map(context::key).toList(), limit, false);
+  private LockType lockType(LockEvent.Kind kind, int limit, String... names) {
+    return new LockType(kind, Arrays.stream(names).map(context::key).toList(), limit, false);
   }
 
   /**
@@ -137,8 +137,8 @@ public final class RedisLocks implements AutoCloseable {
     if (limit < 1) {
       throw new IllegalArgumentException("the limit of a semaphore must be 1 or more");
     }
-    Family family = family(LockEvent.Kind.SEMAPHORE, limit, name);
-    return new Semaphore(context, name, family, new Settings());
+    LockType lockType = lockType(LockEvent.Kind.SEMAPHORE, limit, name);
+    return new Semaphore(context, name, lockType, new Settings());
   }
 
   /**
@@ -153,8 +153,8 @@ public final class RedisLocks implements AutoCloseable {
     if (names.length == 0) {
       throw new IllegalArgumentException("at least one name is required");
     }
-    Family family = family(LockEvent.Kind.MULTI, 0, names);
-    return new MultiMutex(context, String.join(" ", names), family, new Settings());
+    LockType lockType = lockType(LockEvent.Kind.MULTI, 0, names);
+    return new MultiMutex(context, String.join(" ", names), lockType, new Settings());
   }
 
   /**

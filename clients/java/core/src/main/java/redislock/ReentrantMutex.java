@@ -5,13 +5,13 @@ package redislock;
  * Immutable.
  */
 public final class ReentrantMutex extends RedisLock<ReentrantMutex> {
-  ReentrantMutex(Context context, String name, Family family, Settings settings) {
-    super(context, name, family, settings);
+  ReentrantMutex(Context context, String name, LockType lockType, Settings settings) {
+    super(context, name, lockType, settings);
   }
 
   @Override
   ReentrantMutex with(Settings settings) {
-    return new ReentrantMutex(context, name, family, settings);
+    return new ReentrantMutex(context, name, lockType, settings);
   }
 
   /**
@@ -23,7 +23,7 @@ public final class ReentrantMutex extends RedisLock<ReentrantMutex> {
    * @throws IllegalArgumentException if the hold belongs to another lock
    */
   public ReentrantMutex within(Hold hold) {
-    if (!hold.family.nests(family)) {
+    if (!hold.lockType.nests(lockType)) {
       throw new IllegalArgumentException("within: the hold is of another lock");
     }
     return with(settings.with(copy -> copy.within(hold.owner)));

@@ -29,7 +29,7 @@ final class Release extends Task<Boolean> {
   /** The server keeps the lock until then, instead of freeing it. */
   final long keptUntil;
 
-  private final Family family;
+  private final LockType lockType;
   private final Owner owner;
   private final boolean wasLost;
   private final Clock.Resend resend;
@@ -43,13 +43,13 @@ final class Release extends Task<Boolean> {
    */
   List<Repeat<@Nullable Object>> afterwards = List.of();
 
-  Release(Family family, Owner owner, int perHold, How how) {
-    super(family.key());
-    this.family = family;
+  Release(LockType lockType, Owner owner, int perHold, How how) {
+    super(lockType.key());
+    this.lockType = lockType;
     this.owner = owner;
     this.how = how;
-    left = Math.max(0, owner.holds(family.mode()) - perHold);
-    isLast = left == 0 && !owner.holdsBeside(family.mode());
+    left = Math.max(0, owner.holds(lockType.mode()) - perHold);
+    isLast = left == 0 && !owner.holdsBeside(lockType.mode());
     keptUntil = isLast && how != How.FAILED ? owner.keptUntil : -Clock.NEVER;
     wasLost = owner.isLost();
     resend = new Clock.Resend(isLast && how != How.DONE ? owner.leaseMs : Limits.RELEASE_MS);
@@ -61,8 +61,8 @@ final class Release extends Task<Boolean> {
     keeping = keeps && leftMs > 0;
     List<byte[]> words =
         keeping
-            ? family.renew(owner.token, leftMs)
-            : family.release(owner.token, left, how == How.FAILED);
+            ? lockType.renew(owner.token, leftMs)
+            : lockType.release(owner.token, left, how == How.FAILED);
     return new Step.Send(words, Limits.LATE_MS);
   }
 
@@ -80,14 +80,14 @@ final class Release extends Task<Boolean> {
     // A loss that was known before remains a loss, even if the server still had the lock. A release
     // finds nothing if an earlier one ran whose reply was lost. If it finds some of multiple keys,
     // no earlier one has run.
-    return new Step.Done(!wasLost && (family.wasHeld(count) || mayBeDone && count <= 0));
+    return new Step.Done(!wasLost && (lockType.wasHeld(count) || mayBeDone && count <= 0));
   }
 
   @Override
   Step trouble(Trouble trouble) {
     if (trouble.meansLost()) {
-      if (family.keys().size() > 1) {
-        afterwards = family.keys().stream().map(this::byItself).toList();
+      if (lockType.keys().size() > 1) {
+        afterwards = lockType.keys().stream().map(this::byItself).toList();
       }
       return new Step.Done(false);
     }

@@ -56,21 +56,21 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
 
   /** A query, retried for a second. */
   static <T extends @Nullable Object> Repeat<T> query(
-      Family family, String lock, List<byte[]> words, Result<T> result) {
+      LockType lockType, String lock, List<byte[]> words, Result<T> result) {
     return new Repeat<>(
-        family.key(), words, result, trouble -> new Step.GivenUp(trouble.translated(lock)));
+        lockType.key(), words, result, trouble -> new Step.GivenUp(trouble.translated(lock)));
   }
 
   /** LOCK.HELD; the result is null if the token does not hold the lock. */
-  static Repeat<@Nullable Grant> held(Family family, byte[] token, String lock) {
-    return new Repeat<>(family.key(), family.held(token), Grant::ofHeld, orLost(lock));
+  static Repeat<@Nullable Grant> held(LockType lockType, byte[] token, String lock) {
+    return new Repeat<>(lockType.key(), lockType.held(token), Grant::ofHeld, orLost(lock));
   }
 
   /** A renewal with this lease; the result is the new deadline, or null if the lock was lost. */
-  static Repeat<@Nullable Long> renewal(Family family, Owner owner, long leaseMs) {
+  static Repeat<@Nullable Long> renewal(LockType lockType, Owner owner, long leaseMs) {
     return new Repeat<>(
-        family.key(),
-        family.renew(owner.token, leaseMs),
+        lockType.key(),
+        lockType.renew(owner.token, leaseMs),
         (reply, sent) -> Words.number(reply) == 1 ? Clock.after(sent, leaseMs) : null,
         orLost(owner.lock));
   }
@@ -79,22 +79,22 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
    * A renewal by an owner that holds nothing, which changes nothing but is refused if the lease is
    * too long.
    */
-  static List<byte[]> proof(Family family, long leaseMs) {
-    return family.renew(Context.newToken(), leaseMs);
+  static List<byte[]> proof(LockType lockType, long leaseMs) {
+    return lockType.renew(Context.newToken(), leaseMs);
   }
 
   /** The same as a query, which throws if the lease is refused. */
-  static Repeat<Boolean> proof(Family family, String lock, long leaseMs) {
+  static Repeat<Boolean> proof(LockType lockType, String lock, long leaseMs) {
     Function<Trouble, Step> failed =
         trouble ->
             trouble.meansLost() ? new Step.Done(false) : new Step.GivenUp(trouble.translated(lock));
-    return new Repeat<>(family.key(), proof(family, leaseMs), (reply, sent) -> true, failed);
+    return new Repeat<>(lockType.key(), proof(lockType, leaseMs), (reply, sent) -> true, failed);
   }
 
   /** A renewal by a keeper, retried until the deadline, which also limits each attempt. */
-  static Repeat<@Nullable Long> keeping(Family family, Owner owner, long leaseMs) {
+  static Repeat<@Nullable Long> keeping(LockType lockType, Owner owner, long leaseMs) {
     long leftMs = Math.max(50, owner.deadline - Clock.now());
-    return renewal(family, owner, leaseMs).until(leftMs, leftMs);
+    return renewal(lockType, owner, leaseMs).until(leftMs, leftMs);
   }
 
   private static Function<Trouble, Step> orLost(String lock) {
@@ -105,11 +105,11 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
   /**
    * LOCK.EXEC, sent again only if it did not run for certain. Its result may be a {@link Trouble}.
    */
-  static Repeat<@Nullable Object> exec(Family family, byte[] token, List<byte[]> command) {
+  static Repeat<@Nullable Object> exec(LockType lockType, byte[] token, List<byte[]> command) {
     Repeat<@Nullable Object> exec =
         new Repeat<>(
-            family.key(),
-            family.exec(token, command),
+            lockType.key(),
+            lockType.exec(token, command),
             (reply, sent) -> reply,
             trouble -> new Step.Done(trouble));
     exec.runsOnce = true;

@@ -20,7 +20,7 @@ import java.util.function.Consumer;
  * @param onRetry called once, before the first repetition after a failure
  */
 record Request(
-    Family family,
+    LockType lockType,
     Owner owner,
     boolean tokenUsedBefore,
     int before,

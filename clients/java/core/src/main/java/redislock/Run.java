@@ -26,11 +26,11 @@ final class Run extends Acquire {
 
   Run(Request request, List<byte[]> command) {
     super(request, true);
-    Family family = request.family();
+    LockType lockType = request.lockType();
     behind =
         List.of(
-            family.exec(request.owner().token, command),
-            family.release(request.owner().token, request.before(), false));
+            lockType.exec(request.owner().token, command),
+            lockType.release(request.owner().token, request.before(), false));
   }
 
   @Override

@@ -2,13 +2,13 @@ package redislock;
 
 /** A semaphore, of which a limited number of permits is held at once. Immutable. */
 public final class Semaphore extends RedisLock<Semaphore> {
-  Semaphore(Context context, String name, Family family, Settings settings) {
-    super(context, name, family, settings);
+  Semaphore(Context context, String name, LockType lockType, Settings settings) {
+    super(context, name, lockType, settings);
   }
 
   @Override
   Semaphore with(Settings settings) {
-    return new Semaphore(context, name, family, settings);
+    return new Semaphore(context, name, lockType, settings);
   }
 
   /**
@@ -19,7 +19,7 @@ public final class Semaphore extends RedisLock<Semaphore> {
    * @throws IllegalArgumentException if the count is out of range, or with {@link #slots()}
    */
   public Semaphore permits(int count) {
-    if (count < 1 || count > family.limit() || family.hasSlots()) {
+    if (count < 1 || count > lockType.limit() || lockType.hasSlots()) {
       throw new IllegalArgumentException("permits must be from 1 to the limit, and 1 with a slot");
     }
     return with(settings.with(copy -> copy.permits = count));
@@ -32,7 +32,7 @@ public final class Semaphore extends RedisLock<Semaphore> {
    * @return a semaphore with slots
    */
   public Semaphore slots() {
-    Family slots = new Family(family.kind(), family.keys(), family.limit(), true);
+    LockType slots = new LockType(lockType.kind(), lockType.keys(), lockType.limit(), true);
     return new Semaphore(context, name, slots, settings.with(copy -> copy.permits = 1));
   }
 }

@@ -44,14 +44,14 @@ final class Settings implements Cloneable {
   // derived from.
 
   void withoutLease() {
-    leaseMs = Family.PERSIST;
+    leaseMs = LockType.PERSIST;
     autoRenew = false;
     session = false;
     atLeastMs = 0;
   }
 
   private void withLease() {
-    if (leaseMs == Family.PERSIST) {
+    if (leaseMs == LockType.PERSIST) {
       leaseMs = LEASE_MS;
     }
   }
@@ -101,7 +101,8 @@ final class Settings implements Cloneable {
   @Override
   public String toString() {
     StringJoiner options = new StringJoiner(", ");
-    options.add(leaseMs == Family.PERSIST ? "withoutLease" : "lease " + Duration.ofMillis(leaseMs));
+    options.add(
+        leaseMs == LockType.PERSIST ? "withoutLease" : "lease " + Duration.ofMillis(leaseMs));
     add(options, autoRenew, "autoRenew");
     add(options, session, "session");
     add(options, atLeastMs > 0, "atLeast " + Duration.ofMillis(atLeastMs));

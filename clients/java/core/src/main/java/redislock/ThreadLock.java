@@ -29,7 +29,8 @@ public final class ThreadLock implements Lock {
   ThreadLock(RedisLock<?> lock, ThreadLocal<Map<Key, Held>> ofThread) {
     this.lock = lock;
     this.ofThread = ofThread;
-    this.key = new Key(lock.family.kind(), lock.family.keys().stream().map(Words::json).toList());
+    this.key =
+        new Key(lock.lockType.kind(), lock.lockType.keys().stream().map(Words::json).toList());
   }
 
   private boolean reenter() {

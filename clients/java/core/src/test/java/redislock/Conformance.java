@@ -1147,7 +1147,7 @@ abstract class Conformance extends Cases {
       for (LockEvent event : events) {
         assertEquals(hold.fence(), event.fence());
         assertEquals(hold.token(), event.owner());
-        assertEquals(each.family.kind(), event.kind());
+        assertEquals(each.lockType.kind(), event.kind());
         assertEquals(String.join(" ", event.keys()), each.name());
       }
     }

@@ -20,7 +20,7 @@ import org.junit.jupiter.api.Test;
 
 /** The case `run` of clients/conformance.md: lock, command and release in one packet. */
 abstract class ConformanceRun extends Cases {
-  private static final int FAMILIES = 7;
+  private static final int LOCKS = 7;
 
   private Proxy proxy;
   private RedisLocks proxied;
@@ -52,7 +52,7 @@ abstract class ConformanceRun extends Cases {
     proxy.close();
   }
 
-  private static List<RedisLock<?>> families(RedisLocks locks) {
+  private static List<RedisLock<?>> oneOfEach(RedisLocks locks) {
     return List.of(
         locks.mutex("k"),
         locks.reentrant("r"),
@@ -70,7 +70,7 @@ abstract class ConformanceRun extends Cases {
 
   @Test
   void aCommandInOnePacketWithItsLock() throws Exception {
-    for (RedisLock<?> each : families(proxied)) {
+    for (RedisLock<?> each : oneOfEach(proxied)) {
       long before =
           server.ask("GET", "n") == null ? 0 : Long.parseLong((String) server.ask("GET", "n"));
       proxy.packets().clear();
@@ -150,10 +150,10 @@ abstract class ConformanceRun extends Cases {
     long ran = 0;
     // Before any reply, inside that of the acquire, inside that of the command: ":1\r\n" is behind.
     for (int after : new int[] {0, 3, -6}) {
-      for (int number = 0; number < FAMILIES; number++) {
-        // Of its own: no withdrawal of the one before is under way there.
+      for (int number = 0; number < LOCKS; number++) {
+        // A fresh client, in which no withdrawal of the previous request is under way.
         RedisLocks fresh = driven.locks(made, proxy.port);
-        RedisLock<?> lock = families(fresh).get(number);
+        RedisLock<?> lock = oneOfEach(fresh).get(number);
         // Connects first: only the request is timed.
         fresh.mutex("connects").acquire().release();
         proxy.cut("LOCK.EXEC", after);
@@ -174,8 +174,8 @@ abstract class ConformanceRun extends Cases {
 
   @Test
   void itReturnsItsReplyIfOnlyTheReleaseHasNone() throws Exception {
-    for (int number = 0; number < FAMILIES; number++) {
-      RedisLock<?> lock = families(driven.locks(made, proxy.port)).get(number);
+    for (int number = 0; number < LOCKS; number++) {
+      RedisLock<?> lock = oneOfEach(driven.locks(made, proxy.port)).get(number);
       proxy.cut("LOCK.EXEC", -4);
       assertEquals(number + 1L, lock.run("INCR", "n"));
       assertTrue(proxy.hasCut());

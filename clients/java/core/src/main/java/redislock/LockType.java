@@ -10,7 +10,7 @@ import java.util.List;
  * @param limit the number of permits of a semaphore; 0 for other lock types
  * @param hasSlots each holder has one permit, and its number
  */
-record Family(LockEvent.Kind kind, List<byte[]> keys, int limit, boolean hasSlots) {
+record LockType(LockEvent.Kind kind, List<byte[]> keys, int limit, boolean hasSlots) {
   /** The lease of a lock without a deadline. */
   static final long PERSIST = Clock.NEVER;
 
@@ -33,12 +33,12 @@ record Family(LockEvent.Kind kind, List<byte[]> keys, int limit, boolean hasSlot
   }
 
   /** Both modes of a read/write lock; otherwise the mode itself. */
-  List<Family> modes() {
+  List<LockType> modes() {
     return mode().isEmpty()
         ? List.of(this)
         : List.of(
-            new Family(LockEvent.Kind.WRITE, keys, limit, hasSlots),
-            new Family(LockEvent.Kind.READ, keys, limit, hasSlots));
+            new LockType(LockEvent.Kind.WRITE, keys, limit, hasSlots),
+            new LockType(LockEvent.Kind.READ, keys, limit, hasSlots));
   }
 
   byte[] key() {
@@ -51,7 +51,7 @@ record Family(LockEvent.Kind kind, List<byte[]> keys, int limit, boolean hasSlot
   }
 
   /** True if the owner of a hold of one may acquire the other. */
-  boolean nests(Family other) {
+  boolean nests(LockType other) {
     return counts()
         && kind != LockEvent.Kind.SEMAPHORE
         && commands().equals(other.commands())
