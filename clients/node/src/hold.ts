@@ -5,7 +5,7 @@ import { EventEmitter } from "node:events";
 import { aside, now } from "./clock.js";
 import type { Word } from "./connection.js";
 import { LockError, LockLostError } from "./errors.js";
-import type { Work } from "./families.js";
+import type { Work } from "./lock_types.js";
 import { textOf } from "./info.js";
 import type { Owned } from "./owned.js";
 import { KEPT_MS } from "./protocol.js";

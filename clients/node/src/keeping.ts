@@ -8,20 +8,20 @@
 import { Timer, Backoff, now } from "./clock.js";
 import type { OwnConnection } from "./connection.js";
 import type { Connections } from "./connections.js";
-import type { Family } from "./families.js";
+import type { LockType } from "./lock_types.js";
 import type { Keeper, Owned } from "./owned.js";
 import { LATE_MS } from "./protocol.js";
 import { Trouble } from "./replies.js";
 
 /** Renews after each third of the lease, and so reports a loss within a third. */
-export function keepRenewed(owned: Owned, family: Family, connections: Connections): Keeper {
+export function keepRenewed(owned: Owned, lockType: LockType, connections: Connections): Keeper {
   return keepChecked(owned, async (kept) => {
     const sent = now();
-    const words = family.renew(kept.token, kept.lease);
-    const reply = await connections.send(family.key, words, Math.max(50, kept.deadline - sent));
+    const words = lockType.renew(kept.token, kept.lease);
+    const reply = await connections.send(lockType.key, words, Math.max(50, kept.deadline - sent));
     if (Number(reply) !== 1) return false;
     if (kept.lease !== null) kept.deadline = sent + kept.lease;
-    connections.observed.emit(family, kept.token, { event: "renewed", fence: kept.fence });
+    connections.observed.emit(lockType, kept.token, { event: "renewed", fence: kept.fence });
     return true;
   });
 }
@@ -30,13 +30,13 @@ export function keepRenewed(owned: Owned, family: Family, connections: Connectio
  * Watches a session, whose lease the server renews. The lock is lost when the connection ends, or when a check after a
  * third of the lease says so. The end of the hold closes the connection.
  */
-export function keepSession(owned: Owned, family: Family, connection: OwnConnection): Keeper {
+export function keepSession(owned: Owned, lockType: LockType, connection: OwnConnection): Keeper {
   const ref = new WeakRef(owned);
   connection.onEnd(() => ref.deref()?.lose());
   dropped.register(owned, connection);
   return keepChecked(owned, async (kept) => {
     const sent = now();
-    const reply = await connection.send(family.held(kept.token), LATE_MS);
+    const reply = await connection.send(lockType.held(kept.token), LATE_MS);
     const isHeld = reply !== null && reply !== undefined;
     if (isHeld && kept.lease !== null) kept.deadline = sent + kept.lease;
     return isHeld;

@@ -7,7 +7,7 @@ import { now } from "./clock.js";
 import type { OwnConnection, Word } from "./connection.js";
 import type { Connections } from "./connections.js";
 import { LockError, LockLostError, NotAcquiredError } from "./errors.js";
-import type { Family } from "./families.js";
+import type { LockType } from "./lock_types.js";
 import { Hold } from "./hold.js";
 import { bytesOf, type LockInfo } from "./info.js";
 import { keepDeadline, keepRenewed, keepSession } from "./keeping.js";
@@ -74,7 +74,7 @@ export abstract class LockBase<
   /** The name of the lock; of a `MultiLock`, all names. */
   readonly name: string;
   protected readonly connections: Connections;
-  protected readonly family: Family;
+  protected readonly lockType: LockType;
   private readonly settings: Settings;
   private readonly operations: Operations;
 
@@ -82,7 +82,7 @@ export abstract class LockBase<
   constructor(
     client: RedisClient,
     name: string,
-    family: (key: (name: string | Buffer) => Word) => Family,
+    lockType: (key: (name: string | Buffer) => Word) => LockType,
     options: MutexOptions,
     private readonly names: { lock: readonly string[]; acquire: readonly string[] },
     private readonly context: Context = new Context(),
@@ -90,9 +90,9 @@ export abstract class LockBase<
     checkedOptions(`a ${new.target.name}`, options, names.lock);
     this.connections = connectionsOf(client);
     this.name = name;
-    this.family = family((of) => this.connections.key(of));
+    this.lockType = lockType((of) => this.connections.key(of));
     this.settings = settingsOf(options);
-    this.operations = new Operations(this.connections, this.family, name, this.settings.lease);
+    this.operations = new Operations(this.connections, this.lockType, name, this.settings.lease);
   }
 
   /**
@@ -135,7 +135,7 @@ export abstract class LockBase<
       // Only if an acquire will look for it, because up to Node 22 an asynchronous context doubles the cost of every
       // promise of the process.
       const run = (): Promise<T> | T => work(hold);
-      result = await (this.family.reentrant ? this.context.storage.run(hold.kept, run) : run());
+      result = await (this.lockType.reentrant ? this.context.storage.run(hold.kept, run) : run());
     } catch (error) {
       await hold.releaseAfterError("done");
       throw error;
@@ -160,7 +160,7 @@ export abstract class LockBase<
    */
   async run<T = unknown>(command: readonly Word[], options?: RunOptions): Promise<T> {
     this.checkRun(command, options);
-    const { connections, family, settings } = this;
+    const { connections, lockType, settings } = this;
     const began = now();
     const waitMs = this.waitOf(options);
     const waitLimit = { waitMs, ends: began + waitMs, pollMs: settings.pollMs, signal: options?.signal };
@@ -175,8 +175,8 @@ export abstract class LockBase<
     const holds = this.perHold(undefined);
     const count = { before: 0, holds, otherMode: false, owned: this.owned(token), tokenUsedBefore: false };
     const how = { lease, atLeast: 0, session: settings.session, coalesce: false, onQueued, inner: command };
-    const request: Request = { family, lock: this.name, token, ...count, ...how };
-    const own = settings.session ? new OwnTransport(connections, family.key) : undefined;
+    const request: Request = { lockType, lock: this.name, token, ...count, ...how };
+    const own = settings.session ? new OwnTransport(connections, lockType.key) : undefined;
     let granted: Granted | Done | undefined;
     try {
       granted = await protocol.acquire(connections, own, request, waitLimit);
@@ -209,12 +209,12 @@ export abstract class LockBase<
     }
     checkedOptions("run", options, NAMES.run);
     const { token, atLeast, replicas } = this.settings;
-    if (token !== undefined || atLeast > 0 || replicas > 0 || this.family.slots) {
+    if (token !== undefined || atLeast > 0 || replicas > 0 || this.lockType.slots) {
       throw new RangeError(
         "run cannot be combined with token, atLeast, replicas or slot: its owner holds for one command only",
       );
     }
-    if (this.family.reentrant && this.outer(undefined) !== undefined) {
+    if (this.lockType.reentrant && this.outer(undefined) !== undefined) {
       throw new LockError("run would wait for the hold of this caller: use its exec", this.name);
     }
   }
@@ -238,13 +238,13 @@ export abstract class LockBase<
 
   /** undefined: the token does not hold the lock. */
   private async holdOf(token: string | Buffer): Promise<Hold | undefined> {
-    const { connections, family, settings } = this;
-    const owned = family.counts ? this.context.owner(token, () => this.owned(token)) : this.owned(token);
+    const { connections, lockType, settings } = this;
+    const owned = lockType.counts ? this.context.owner(token, () => this.owned(token)) : this.owned(token);
     return owned.first(async () => {
-      const found = await protocol.held(connections, family, token, this.name);
+      const found = await protocol.held(connections, lockType, token, this.name);
       if (found === undefined) return undefined;
       this.keep(owned, found, settings.autoRenew === true);
-      const hold = new Hold(owned, family.mode, Infinity, this.operations);
+      const hold = new Hold(owned, lockType.mode, Infinity, this.operations);
       if (settings.autoRenew) await hold.extend();
       return hold;
     });
@@ -252,7 +252,7 @@ export abstract class LockBase<
 
   /** Asks the server whether any owner holds the lock. True as well if the key holds another value. */
   locked(): Promise<boolean> {
-    return protocol.exists(this.connections, this.family, this.name);
+    return protocol.exists(this.connections, this.lockType, this.name);
   }
 
   /**
@@ -261,8 +261,8 @@ export abstract class LockBase<
    * first; 0 means all of them. Default 100.
    */
   async info({ count = 100 }: { count?: number } = {}): Promise<Info> {
-    const { connections, family } = this;
-    const each = family.keys.map((key) => protocol.info(connections, key, this.name, checkedCount(count)));
+    const { connections, lockType } = this;
+    const each = lockType.keys.map((key) => protocol.info(connections, key, this.name, checkedCount(count)));
     return this.infoOf(await Promise.all(each));
   }
 
@@ -300,7 +300,7 @@ export abstract class LockBase<
   /** The holder, if the caller asked for it. */
   protected async holder(options: AcquireOptions | undefined): Promise<string | undefined> {
     const asksHolder = options?.tellHolder ?? this.settings.tellHolder;
-    return asksHolder ? protocol.holder(this.connections, this.family) : undefined;
+    return asksHolder ? protocol.holder(this.connections, this.lockType) : undefined;
   }
 
   /** Throws for options under which a release would not report the work, or a waiter would not receive the report. */
@@ -350,7 +350,7 @@ export abstract class LockBase<
   }
 
   private emit(owner: Word | undefined, outcome: Parameters<Observed["emit"]>[2]): void {
-    this.connections.observed.emit(this.family, owner ?? "", outcome);
+    this.connections.observed.emit(this.lockType, owner ?? "", outcome);
   }
 
   private take(
@@ -358,16 +358,16 @@ export abstract class LockBase<
     waitLimit: protocol.WaitLimit,
     asked: Asked,
   ): Promise<Hold | Done | undefined> {
-    const { family } = this;
-    const outer = family.reentrant ? this.outer(options?.within) : undefined;
+    const { lockType } = this;
+    const outer = lockType.reentrant ? this.outer(options?.within) : undefined;
     const token = options?.token ?? this.settings.token;
-    if (outer === undefined && (token === undefined || !family.counts)) {
+    if (outer === undefined && (token === undefined || !lockType.counts)) {
       return this.takeAs(this.owned(token ?? makeToken()), waitLimit, asked, token !== undefined);
     }
     const owned = outer ?? this.context.owner(token as Word, () => this.owned(token as string | Buffer));
     asked.owner = owned.token;
     // If the owner holds this mode already, it is granted it again at once.
-    const mayBeQueued = waitLimit.waitMs > 0 && !(family.reentrant && owned.of(family.mode) > 0);
+    const mayBeQueued = waitLimit.waitMs > 0 && !(lockType.reentrant && owned.of(lockType.mode) > 0);
     const work = (signal: AbortSignal | undefined): Promise<Hold | Done | undefined> =>
       // The owner's last release may have come before.
       owned.over ? this.take(options, waitLimit, asked) : this.takeAs(owned, { ...waitLimit, signal }, asked, true);
@@ -394,27 +394,27 @@ export abstract class LockBase<
     asked: Asked,
     tokenUsedBefore: boolean,
   ): Promise<Hold | Done | undefined> {
-    const { connections, family, settings } = this;
+    const { connections, lockType, settings } = this;
     const { add, coalesce, autoRenew } = asked;
     asked.owner = owned.token;
     const nested = owned.keepers.length > 0 || owned.fence > 0;
     if (nested && owned.lost) {
       throw new LockLostError("the current hold was lost: release it before acquiring again", this.name);
     }
-    const before = owned.of(family.mode);
-    if (family.slots && before > 0) throw new LockError("this owner already has a slot: release it first", this.name);
+    const before = owned.of(lockType.mode);
+    if (lockType.slots && before > 0) throw new LockError("this owner already has a slot: release it first", this.name);
     const session = settings.session && !nested;
     const { lock, token } = owned;
     const { lease } = settings;
     const request: Request = {
-      family,
+      lockType,
       lock,
       token,
       tokenUsedBefore,
       before,
       holds: before + add,
       owned,
-      otherMode: owned.holdsBeside(family.mode),
+      otherMode: owned.holdsBeside(lockType.mode),
       lease,
       atLeast: settings.atLeast,
       session,
@@ -424,7 +424,7 @@ export abstract class LockBase<
         asked.isQueued = true;
       },
     };
-    const own = session || settings.replicas > 0 ? new OwnTransport(connections, family.key) : undefined;
+    const own = session || settings.replicas > 0 ? new OwnTransport(connections, lockType.key) : undefined;
     try {
       const granted = await protocol.acquire(connections, own, request, waitLimit);
       if (granted === undefined || granted.done) return granted;
@@ -434,7 +434,7 @@ export abstract class LockBase<
         await protocol.replicated(connections, own, request, settings, waitLimit.signal);
       }
       this.keep(owned, granted, autoRenew, session ? own?.keep() : undefined);
-      return new Hold(owned, family.mode, add, this.operations);
+      return new Hold(owned, lockType.mode, add, this.operations);
     } finally {
       own?.close();
     }
@@ -449,24 +449,24 @@ export abstract class LockBase<
 
   /** Registers the grant and starts its renewal. `session`: the connection that it is bound to. */
   private keep(owned: Owned, granted: Granted, autoRenew: boolean, session?: OwnConnection): void {
-    const { connections, family } = this;
-    if (!owned.modes.has(family.mode)) owned.onLost(() => this.reportLoss(owned));
-    owned.granted(granted, family.mode);
-    if (family.reentrant) this.context.made.add(owned);
+    const { connections, lockType } = this;
+    if (!owned.modes.has(lockType.mode)) owned.onLost(() => this.reportLoss(owned));
+    owned.granted(granted, lockType.mode);
+    if (lockType.reentrant) this.context.made.add(owned);
     if (connections.observed.observer !== undefined) owned.watched();
     if (owned.keepers.length > 0) return;
     if (session !== undefined) {
       owned.connection = session;
-      owned.keepers.push(keepSession(owned, family, session));
+      owned.keepers.push(keepSession(owned, lockType, session));
     } else {
-      if (autoRenew) owned.keepers.push(keepRenewed(owned, family, connections));
+      if (autoRenew) owned.keepers.push(keepRenewed(owned, lockType, connections));
       owned.watchedBy(keepDeadline);
     }
   }
 
   /** Notifies the observer of the loss, for each mode that is held. */
   private reportLoss(owned: Owned): void {
-    const { holds, since } = owned.modes.get(this.family.mode) ?? { holds: 0, since: 0 };
+    const { holds, since } = owned.modes.get(this.lockType.mode) ?? { holds: 0, since: 0 };
     if (holds > 0) this.emit(owned.token, { event: "lost", fence: owned.fence, hold: now() - since });
   }
 }

@@ -1,7 +1,7 @@
 /** The lock types. */
 
 import type { RedisClient } from "./client.js";
-import { Mutex, Permits, ReadWrite, Reentrant, Several, Slots } from "./families.js";
+import { Mutex, Permits, ReadWrite, Reentrant, Several, Slots } from "./lock_types.js";
 import type { Hold } from "./hold.js";
 import type { LockInfo } from "./info.js";
 import { Context, LockBase } from "./lock.js";
@@ -171,7 +171,7 @@ export class Semaphore extends LockBase<PermitOptions> {
     if (!Number.isInteger(permits) || permits < 1 || permits > this.limit) {
       throw new RangeError(`permits must be from 1 to ${this.limit}`);
     }
-    if (this.family.slots && permits > 1) throw new RangeError("a slot is one permit: omit permits");
+    if (this.lockType.slots && permits > 1) throw new RangeError("a slot is one permit: omit permits");
     return permits;
   }
 }

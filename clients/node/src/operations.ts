@@ -4,7 +4,7 @@ import { now, outOfTime } from "./clock.js";
 import type { Word } from "./connection.js";
 import type { Connections } from "./connections.js";
 import { LockError, LockLostError } from "./errors.js";
-import type { Family, Lease, Work } from "./families.js";
+import type { LockType, Lease, Work } from "./lock_types.js";
 import type { Hold, HoldActions, Releasing } from "./hold.js";
 import { checkedMs } from "./options.js";
 import type { Owned } from "./owned.js";
@@ -13,24 +13,24 @@ import * as protocol from "./protocol.js";
 export class Operations implements HoldActions {
   constructor(
     private readonly connections: Connections,
-    private readonly family: Family,
+    private readonly lockType: LockType,
     private readonly lock: string,
     /** The lease of an `extend` without an argument. */
     private readonly lease: Lease,
   ) {}
 
   release(hold: Hold, work: Work, how: Releasing): Promise<void> {
-    const { connections, family } = this;
+    const { connections, lockType } = this;
     const { kept, fence, since } = hold;
     const release = (): Promise<void> => this.releaseOf(kept, hold.added, work, how);
     // The owner's next acquire waits for it: in turn, or, for lock types that do not count holds, as for an ending.
-    const releasing = family.counts ? kept.first(release) : release();
-    if (!family.counts) connections.endings.add(family.keys, kept.token, releasing);
+    const releasing = lockType.counts ? kept.first(release) : release();
+    if (!lockType.counts) connections.endings.add(lockType.keys, kept.token, releasing);
     if (connections.observed.isOn) {
       const report = (error?: unknown): void => {
         if (error instanceof LockLostError) return;
         const outcome = { event: "released", fence, hold: now() - since } as const;
-        connections.observed.emit(family, kept.token, error === undefined ? outcome : { ...outcome, error });
+        connections.observed.emit(lockType, kept.token, error === undefined ? outcome : { ...outcome, error });
       };
       void releasing.then(() => report(), report);
     }
@@ -38,28 +38,28 @@ export class Operations implements HoldActions {
   }
 
   async extend(owned: Owned, leaseMs: number | undefined): Promise<void> {
-    const { connections, family, lock } = this;
+    const { connections, lockType, lock } = this;
     const lease = leaseMs === undefined ? this.lease : checkedMs("lease", leaseMs);
     if (owned.over) throw new LockError(`the lock "${lock}" was released`, lock);
-    if (!(await protocol.renew(connections, family, owned, lease))) {
+    if (!(await protocol.renew(connections, lockType, owned, lease))) {
       owned.lose();
       throw new LockLostError(`the lock "${lock}" was lost before it was extended`, lock);
     }
     owned.renewed(lease);
-    connections.observed.emit(family, owned.token, { event: "renewed", fence: owned.fence });
+    connections.observed.emit(lockType, owned.token, { event: "renewed", fence: owned.fence });
   }
 
   /** After its release, `atLeast` may keep the lock held for a while, but not for this hold. */
   async owned(owned: Owned): Promise<boolean> {
-    const { connections, family, lock } = this;
-    return !owned.over && (await protocol.held(connections, family, owned.token, lock)) !== undefined;
+    const { connections, lockType, lock } = this;
+    return !owned.over && (await protocol.held(connections, lockType, owned.token, lock)) !== undefined;
   }
 
   async exec(owned: Owned, command: Word[]): Promise<unknown> {
-    const { connections, family, lock } = this;
+    const { connections, lockType, lock } = this;
     try {
       if (owned.over) throw new LockLostError(`the lock "${lock}" was released`, lock);
-      return await protocol.execute(connections, family, owned, command);
+      return await protocol.execute(connections, lockType, owned, command);
     } catch (error) {
       if (error instanceof LockLostError) owned.lose();
       throw error;
@@ -67,9 +67,9 @@ export class Operations implements HoldActions {
   }
 
   private async releaseOf(owned: Owned, drop: number, work: Work, how: Releasing): Promise<void> {
-    const { connections, family, lock } = this;
-    const left = Math.max(0, owned.of(family.mode) - drop);
-    const isLast = left === 0 && !owned.holdsBeside(family.mode);
+    const { connections, lockType, lock } = this;
+    const left = Math.max(0, owned.of(lockType.mode) - drop);
+    const isLast = left === 0 && !owned.holdsBeside(lockType.mode);
     // From here on the lock is no longer renewed, even if the release fails.
     if (isLast) owned.stopKeepers();
     const isSession = isLast && owned.connection !== undefined;
@@ -86,7 +86,7 @@ export class Operations implements HoldActions {
       const keptUntil = isLast && work === "done" ? owned.keptUntil : -Infinity;
       // While the owner has other holds, their releases wait for this one, so it must end in time.
       const resendMs = how === "awaited" || !isLast ? protocol.RELEASE_MS : (owned.lease ?? Infinity);
-      wasHeld = await protocol.release(connections, family, owned, { holds: left, keptUntil, work }, resendMs);
+      wasHeld = await protocol.release(connections, lockType, owned, { holds: left, keptUntil, work }, resendMs);
     } catch (error) {
       if (isLast) owned.connection?.close();
       throw error;
@@ -95,7 +95,7 @@ export class Operations implements HoldActions {
     }
     const wasLost = !wasHeld && !isClosed;
     if (wasLost) owned.lose();
-    owned.count(family.mode, left);
+    owned.count(lockType.mode, left);
     if (isLast) owned.end();
     if (wasLost) throw new LockLostError(`the lock "${lock}" was lost before it was released`, lock);
   }

@@ -3,7 +3,7 @@
 import { now, onAbort, outOfTime } from "./clock.js";
 import type { OwnConnection, Word } from "./connection.js";
 import { LockLostError } from "./errors.js";
-import type { Lease } from "./families.js";
+import type { Lease } from "./lock_types.js";
 
 /** A granted acquire. `deadline` is in the time of the monotonic clock; Infinity: none. */
 export interface Granted {

@@ -10,7 +10,7 @@ import { explain, NotReadyError } from "./causes.js";
 import type { OwnConnection, Part, Word } from "./connection.js";
 import type { Connections, Listening } from "./connections.js";
 import { LockError, LockLostError, NotReplicatedError, WrongTypeError } from "./errors.js";
-import type { Family, Lease, Work } from "./families.js";
+import type { LockType, Lease, Work } from "./lock_types.js";
 import type { Notice, Waiter } from "./inbox.js";
 import { lockInfo, type LockInfo } from "./info.js";
 import type { Done, Granted, Owned } from "./owned.js";
@@ -49,7 +49,7 @@ const UNDO_MS = 2000;
 
 /** One acquire; retries repeat the same words. `holds`: the owner's count in this mode after the grant. */
 export interface Request {
-  family: Family;
+  lockType: LockType;
   lock: string;
   token: Word;
   /** True if the token was used before, so a late message may belong to an earlier request. */
@@ -86,7 +86,7 @@ export interface WaitLimit {
 type Answer = Granted | Done | "queued" | undefined;
 
 function words(request: Request, blockMs?: number, channel?: string): Word[] {
-  const acquire = request.family.acquire(request.token, request.holds, request.lease);
+  const acquire = request.lockType.acquire(request.token, request.holds, request.lease);
   if (blockMs !== undefined) acquire.push("BLOCK", blockMs);
   if (blockMs !== undefined && request.coalesce) acquire.push("COALESCE");
   if (channel !== undefined) acquire.push("NOTIFY", channel);
@@ -138,11 +138,11 @@ export function acquire(
 /** Work that withdraws the request after an abort. From the abort on, the owner's next acquire waits for it. */
 function withdrawing<T>(
   connections: Connections,
-  { family, token }: Request,
+  { lockType, token }: Request,
   signal: AbortSignal | undefined,
   work: Promise<T>,
 ): Promise<T> {
-  if (signal !== undefined) connections.endings.add(family.keys, token, work, () => signal.aborted);
+  if (signal !== undefined) connections.endings.add(lockType.keys, token, work, () => signal.aborted);
   return work;
 }
 
@@ -169,9 +169,9 @@ async function ask(
   waitLimit: WaitLimit,
 ): Promise<Granted | Done | undefined> {
   const { waitMs, ends, pollMs, signal } = waitLimit;
-  const { family, token, tokenUsedBefore } = request;
+  const { lockType, token, tokenUsedBefore } = request;
   // Wait for earlier requests of the owner, which could end this one.
-  const settled = tokenUsedBefore ? connections.endings.settled(family.keys, token) : undefined;
+  const settled = tokenUsedBefore ? connections.endings.settled(lockType.keys, token) : undefined;
   if (settled !== undefined) await afterEndings(settled, request, waitLimit);
   const waits = waitMs > 0 && pollMs === undefined;
   const asking: Asking =
@@ -245,9 +245,9 @@ async function ask(
  * Detects an `atLeast` that the server will refuse because it is above lock.max-lease. Otherwise only the release would
  * fail, after the work. Sends a renewal with that time by an owner that holds nothing, which changes nothing.
  */
-async function prove(connections: Connections, { family, atLeast }: Request, ends: number): Promise<void> {
+async function prove(connections: Connections, { lockType, atLeast }: Request, ends: number): Promise<void> {
   try {
-    await connections.send(family.key, family.renew(makeToken(), atLeast), within(ends));
+    await connections.send(lockType.key, lockType.renew(makeToken(), atLeast), within(ends));
   } catch (error) {
     if (!(error instanceof Trouble)) throw error;
     // The acquire reports a key of another type.
@@ -284,14 +284,14 @@ class Retries {
 /** True if the owner's earlier holds were lost before this grant. */
 async function wasLostBefore(
   connections: Connections,
-  { family, token, owned, otherMode }: Request,
+  { lockType, token, owned, otherMode }: Request,
   granted: Granted,
   ends: number,
 ): Promise<boolean> {
   if (granted.fence === owned.fence) return false;
   // A new fence means a loss, except after an upgrade to WRITE: only the server knows whether READ lasted until then.
   if (!otherMode) return true;
-  const reply = await connections.send(family.key, family.held(token), within(ends));
+  const reply = await connections.send(lockType.key, lockType.held(token), within(ends));
   if (reply === null || reply === undefined) return true;
   // This counts the holds of both modes, so if there are no more than the grant's, the other mode was lost.
   const [, holds] = reply as [unknown, unknown];
@@ -349,7 +349,7 @@ class AskingOnce extends Sending {
 
   async slice(ends: number): Promise<Granted | Done | undefined> {
     const answered = await this.send(() =>
-      this.connections.send(this.request.family.key, words(this.request), within(ends)),
+      this.connections.send(this.request.lockType.key, words(this.request), within(ends)),
     );
     return answered === "queued" ? undefined : answered;
   }
@@ -371,7 +371,7 @@ class AskingByMessage extends Sending {
 
   async slice(ends: number): Promise<Granted | Done | undefined> {
     const { connections, request } = this;
-    const { key } = request.family;
+    const { key } = request.lockType;
     const found = connections.listening(key);
     let listening = found instanceof Promise ? await abortable(found, this.signal) : found;
     if (listening === undefined) {
@@ -404,7 +404,7 @@ class AskingByMessage extends Sending {
     const over = new AbortController();
     const timer = ends === Infinity ? undefined : outOfTime(ends - now(), () => over.abort());
     try {
-      return await abortable(abortable(this.connections.listen(this.request.family.key), over.signal), this.signal);
+      return await abortable(abortable(this.connections.listen(this.request.lockType.key), over.signal), this.signal);
     } catch (error) {
       if (now() >= ends && !this.signal?.aborted && !(error instanceof Trouble)) return undefined;
       throw error;
@@ -416,7 +416,7 @@ class AskingByMessage extends Sending {
   override async end(ends: number): Promise<Granted | Done | undefined> {
     if (!this.open) return undefined;
     const { connections, request } = this;
-    const { key } = request.family;
+    const { key } = request.lockType;
     const cancelling = cancel(connections, request, (words) => connections.send(key, words, within(ends)));
     if (await abortable(cancelling, this.signal)) return undefined;
     // It has left the queue: it was granted, or has timed out on the server as well.
@@ -426,7 +426,7 @@ class AskingByMessage extends Sending {
 
   private ask(ends: number, blockMs?: number, channel?: string): Promise<Answer> {
     const command = words(this.request, blockMs, channel);
-    return this.send((sent) => this.connections.send(this.request.family.key, command, within(ends, sent)));
+    return this.send((sent) => this.connections.send(this.request.lockType.key, command, within(ends, sent)));
   }
 
   private async wait(waiter: Waiter, { inbox, channel }: Listening, ends: number): Promise<Granted | Done | undefined> {
@@ -434,7 +434,7 @@ class AskingByMessage extends Sending {
     const sent = now();
     const longest = Math.max(SLICE_MS, inbox.size * APART_MS);
     // Spread the retries of requests that started to wait together.
-    const slice = connections.isMoving(request.family.key) ? MOVING_SLICE_MS : longest * (0.8 + Math.random() / 5);
+    const slice = connections.isMoving(request.lockType.key) ? MOVING_SLICE_MS : longest * (0.8 + Math.random() / 5);
     const blockMs = Math.max(1, Math.ceil(Math.min(longest * QUEUED_SLICES, ends - sent)));
     const answered = await this.ask(ends, blockMs, channel);
     if (answered !== "queued") return answered;
@@ -473,10 +473,10 @@ class AskingByMessage extends Sending {
    * Handles the message that the request was granted. Accepted only if it is certain which grant it is, and since when.
    */
   private granted({ fence, holds = 1, slot }: Notice, sent: number): Granted | undefined {
-    const { family, lease, tokenUsedBefore } = this.request;
+    const { lockType, lease, tokenUsedBefore } = this.request;
     // The lease began with the grant, which may be a slice later than the request. Asking again restarts it.
     const isLate = lease !== null && now() - sent >= lease / 10;
-    if (isLate || tokenUsedBefore || fence === undefined || (family.slots && slot === undefined)) return undefined;
+    if (isLate || tokenUsedBefore || fence === undefined || (lockType.slots && slot === undefined)) return undefined;
     this.open = false;
     return granted(this.request, sent, fence, holds, slot);
   }
@@ -583,7 +583,8 @@ class AskingToRun implements Asking {
     this.isOpen = true;
     const sent = now();
     const parts = [{ words: words(request, blockMs), withinMs }, ...this.parts()];
-    const packet = own === undefined ? this.connections.packet(request.family.key, parts) : own.packet(parts, withinMs);
+    const packet =
+      own === undefined ? this.connections.packet(request.lockType.key, parts) : own.packet(parts, withinMs);
     let replies: unknown[];
     try {
       replies = await abortable(packet, this.signal);
@@ -611,29 +612,29 @@ class AskingToRun implements Asking {
   private async behind(granted: Granted | Done | undefined): Promise<Granted | Done | undefined> {
     if (granted === undefined || granted.done) return granted;
     this.isOpen = true;
-    const sending = this.connections.packet(this.request.family.key, this.parts());
+    const sending = this.connections.packet(this.request.lockType.key, this.parts());
     const [executed, released] = await abortable(sending, this.signal);
     return this.ran(granted, executed, released);
   }
 
   private parts(): Part[] {
-    const { family, token, before } = this.request;
+    const { lockType, token, before } = this.request;
     return [
-      { words: execution(family, token, this.inner), withinMs: undefined },
-      { words: family.release(token, before, "done"), withinMs: LATE_MS },
+      { words: execution(lockType, token, this.inner), withinMs: undefined },
+      { words: lockType.release(token, before, "done"), withinMs: LATE_MS },
     ];
   }
 
   /** Throws a `Trouble` if the command did not run and may be sent again. */
   private async ran(granted: Granted, executed: unknown, released: unknown): Promise<Granted> {
-    const { family, lock } = this.request;
+    const { lockType, lock } = this.request;
     const isReleased = !(released instanceof Trouble);
     this.open = !isReleased;
     // A message may have reported the grant of a request of this token.
     this.request.tokenUsedBefore = true;
     if (!(executed instanceof Trouble)) {
       this.open = false;
-      const reply = await this.connections.decoded(family.key, String(this.inner[0]), executed);
+      const reply = await this.connections.decoded(lockType.key, String(this.inner[0]), executed);
       return { ...granted, ran: { reply, isReleased } };
     }
     if (executed.mayHaveRun) throw executed.error;
@@ -732,7 +733,7 @@ export class OwnTransport {
 }
 
 async function wrongType(connections: Connections, request: Request, trouble: Trouble): Promise<Error> {
-  const { key } = request.family;
+  const { key } = request.lockType;
   const found = String(await connections.send(key, ["TYPE", key], LATE_MS));
   const hint = found === "string" ? "; a SET NX client may hold it: mixed: true shares the lock with such clients" : "";
   const message = `the key "${request.lock}" is a ${found}, not a lock${hint}`;
@@ -742,14 +743,14 @@ async function wrongType(connections: Connections, request: Request, trouble: Tr
 /** Sends LOCK.CANCEL for the request; true: it was queued. The token's next request ignores the message about that. */
 async function cancel(
   connections: Connections,
-  { family, token, tokenUsedBefore }: Request,
+  { lockType, token, tokenUsedBefore }: Request,
   send: (words: Word[]) => Promise<unknown>,
 ): Promise<boolean> {
   const listening = tokenUsedBefore
-    ? await Promise.resolve(connections.listening(family.key)).catch(() => undefined)
+    ? await Promise.resolve(connections.listening(lockType.key)).catch(() => undefined)
     : undefined;
-  const notQueued = listening?.inbox.cancelling(family.key, token);
-  const wasQueued = Number(await send(family.cancel(token))) === 1;
+  const notQueued = listening?.inbox.cancelling(lockType.key, token);
+  const wasQueued = Number(await send(lockType.cancel(token))) === 1;
   if (!wasQueued) notQueued?.();
   return wasQueued;
 }
@@ -761,17 +762,17 @@ export function withdraw(
   own?: OwnTransport,
   keptMs?: number,
 ): Promise<void> {
-  const { family, lock, token, owned, before, lease } = request;
+  const { lockType, lock, token, owned, before, lease } = request;
   const work = async (): Promise<void> => {
     // Cancel first: a release alone could arrive just before the grant.
-    await cancel(connections, request, (words) => undone(connections, family.key, words, lease));
+    await cancel(connections, request, (words) => undone(connections, lockType.key, words, lease));
     await own?.settled(UNDO_MS / 4);
     // FAILED, because reporting the work as done would keep the waiting callers from doing it.
     const how = request.coalesce ? "failed" : "done";
-    await undone(connections, family.key, family.release(token, before, how), lease);
+    await undone(connections, lockType.key, lockType.release(token, before, how), lease);
     // The grant of an upgrade gives READ a new fence, which READ keeps after the release of WRITE.
     if (request.otherMode) {
-      await held(connections, family, token, lock).then(
+      await held(connections, lockType, token, lock).then(
         (found) => owned.found(found),
         () => undefined,
       );
@@ -782,18 +783,18 @@ export function withdraw(
 
 /** Releases every hold of the request's owner and mode. */
 export function releaseAll(connections: Connections, request: Request): Promise<void> {
-  const { family, token, lease } = request;
-  return ending(connections, request, undone(connections, family.key, family.release(token, 0, "done"), lease));
+  const { lockType, token, lease } = request;
+  return ending(connections, request, undone(connections, lockType.key, lockType.release(token, 0, "done"), lease));
 }
 
 /** As `aside`, but the owner's next acquire waits for the work. */
 function ending(
   connections: Connections,
-  { family, token }: { family: Family; token: Word },
+  { lockType, token }: { lockType: LockType; token: Word },
   work: Promise<unknown>,
   keptMs = KEPT_MS,
 ): Promise<void> {
-  connections.endings.add(family.keys, token, work);
+  connections.endings.add(lockType.keys, token, work);
   return aside(work, keptMs);
 }
 
@@ -846,7 +847,7 @@ export interface GivenBack {
 /** Releases the hold; false: it was lost before. A release whose reply was lost is resent for `resendMs`. */
 export async function release(
   connections: Connections,
-  family: Family,
+  lockType: LockType,
   owned: Owned,
   { holds, keptUntil, work }: GivenBack,
   resendMs: number,
@@ -859,24 +860,24 @@ export async function release(
     try {
       const leftMs = isKept ? Math.ceil(keptUntil - now()) : 0;
       if (leftMs > 0) {
-        const reply = await connections.send(family.key, family.renew(owned.token, leftMs), LATE_MS);
+        const reply = await connections.send(lockType.key, lockType.renew(owned.token, leftMs), LATE_MS);
         if (Number(reply) === 1) return !wasLost;
         // One of multiple locks was lost: release the others.
         isKept = false;
         continue;
       }
-      const reply = await connections.send(family.key, family.release(owned.token, holds, work), LATE_MS);
+      const reply = await connections.send(lockType.key, lockType.release(owned.token, holds, work), LATE_MS);
       // If this release finds nothing, an earlier one whose reply was lost has released the lock. If it finds some of
       // multiple keys, no earlier one has run. A loss that was known before remains a loss, even if the server still
       // had the lock.
-      return !wasLost && (family.wasHeld(Number(reply)) || (mayBeDone && Number(reply) <= 0));
+      return !wasLost && (lockType.wasHeld(Number(reply)) || (mayBeDone && Number(reply) <= 0));
     } catch (error) {
       if (!(error instanceof Trouble)) throw error;
       if (error.meansLost) {
-        const each = family
+        const each = lockType
           .releaseEach(owned.token)
           .map((words) => undone(connections, words[1] as Word, words, owned.lease));
-        await ending(connections, { family, token: owned.token }, Promise.all(each));
+        await ending(connections, { lockType, token: owned.token }, Promise.all(each));
         return false;
       }
       if (!error.heals || resend.over()) throw translated(error, owned.lock);
@@ -887,13 +888,18 @@ export async function release(
 }
 
 /** Restarts the lease from now; false: lost. */
-export async function renew(connections: Connections, family: Family, owned: Owned, lease: Lease): Promise<boolean> {
+export async function renew(
+  connections: Connections,
+  lockType: LockType,
+  owned: Owned,
+  lease: Lease,
+): Promise<boolean> {
   let sent = 0;
   const reply = await repeated(
     (trouble) => trouble.heals,
     () => {
       sent = now();
-      return connections.send(family.key, family.renew(owned.token, lease), LATE_MS);
+      return connections.send(lockType.key, lockType.renew(owned.token, lease), LATE_MS);
     },
   ).catch((error: unknown) => {
     if (error instanceof Trouble && error.meansLost) return 0;
@@ -907,7 +913,7 @@ export async function renew(connections: Connections, family: Family, owned: Own
 /** undefined: the token does not hold the lock. */
 export async function held(
   connections: Connections,
-  family: Family,
+  lockType: LockType,
   token: Word,
   lock: string,
 ): Promise<Granted | undefined> {
@@ -917,7 +923,7 @@ export async function held(
       (trouble) => trouble.heals,
       () => {
         sent = now();
-        return connections.send(family.key, family.held(token), LATE_MS);
+        return connections.send(lockType.key, lockType.held(token), LATE_MS);
       },
     );
     if (reply === null || reply === undefined) return undefined;
@@ -930,10 +936,10 @@ export async function held(
 }
 
 /** True if any owner holds the lock, or its key holds another value. */
-export async function exists(connections: Connections, family: Family, lock: string): Promise<boolean> {
+export async function exists(connections: Connections, lockType: LockType, lock: string): Promise<boolean> {
   const reply = await repeated(
     (trouble) => trouble.heals,
-    () => connections.send(family.key, family.exists(), LATE_MS),
+    () => connections.send(lockType.key, lockType.exists(), LATE_MS),
   ).catch((error: unknown) => {
     throw translated(error, lock);
   });
@@ -952,8 +958,8 @@ export async function info(connections: Connections, key: Word, lock: string, co
 }
 
 /** The first holder of the first key that is held; undefined if there is none, or the server did not reply in time. */
-export async function holder(connections: Connections, family: Family): Promise<string | undefined> {
-  const asked = family.keys.map((key) =>
+export async function holder(connections: Connections, lockType: LockType): Promise<string | undefined> {
+  const asked = lockType.keys.map((key) =>
     connections.send(key, ["LOCK.INFO", key, "COUNT", 1], LATE_REPLY_MS, "raw").then(lockInfo, () => null),
   );
   const held = (await Promise.all(asked)).find((info) => info?.holders[0] !== undefined);
@@ -966,22 +972,22 @@ export async function holder(connections: Connections, family: Family): Promise<
  */
 export async function execute(
   connections: Connections,
-  family: Family,
+  lockType: LockType,
   owned: Owned,
   command: Word[],
 ): Promise<unknown> {
-  const words = execution(family, owned.token, command);
+  const words = execution(lockType, owned.token, command);
   const resend = new Resend(RESEND_MS);
   const backoff = new Backoff();
   const retries = new Retries(connections, `a command under the lock "${owned.lock}"`);
   for (;;) {
     try {
-      const reply = await connections.send(family.key, words, undefined);
-      return await connections.decoded(family.key, String(command[0]), reply);
+      const reply = await connections.send(lockType.key, words, undefined);
+      return await connections.decoded(lockType.key, String(command[0]), reply);
     } catch (error) {
       if (!(error instanceof Trouble)) throw error;
       if (error.mayHaveRun) throw error.error;
-      const isLost = error.code === "NOTHELD" || (await isNoLock(error, connections, family, owned));
+      const isLost = error.code === "NOTHELD" || (await isNoLock(error, connections, lockType, owned));
       if (isLost || (error.stage === "redirected" && (owned.lost || owned.over))) throw lostBefore(owned.lock, error);
       if (error.isOfCommand) throw ownError(error, owned.lock);
       if (!error.heals || (error.stage !== "redirected" && resend.over())) throw notRun(error, owned.lock);
@@ -991,9 +997,9 @@ export async function execute(
   }
 }
 
-const execution = (family: Family, token: Word, command: readonly Word[]): Word[] => [
+const execution = (lockType: LockType, token: Word, command: readonly Word[]): Word[] => [
   "LOCK.EXEC",
-  family.key,
+  lockType.key,
   token,
   ...command,
 ];
@@ -1011,16 +1017,21 @@ function ownError(error: unknown, lock: string): unknown {
 
 /** Releases a hold whose release failed, in the background, without a caller that waits. */
 export function releaseInBackground(connections: Connections, request: Request): void {
-  const { family, token, lease } = request;
-  const all = undone(connections, family.key, family.release(token, 0, "done"), lease);
-  const each = family.releaseEach(token).map((words) => undone(connections, words[1] as Word, words, lease));
+  const { lockType, token, lease } = request;
+  const all = undone(connections, lockType.key, lockType.release(token, 0, "done"), lease);
+  const each = lockType.releaseEach(token).map((words) => undone(connections, words[1] as Word, words, lease));
   const work = Promise.all([all, ...each]);
-  connections.endings.add(family.keys, token, work);
+  connections.endings.add(lockType.keys, token, work);
 }
 
 /** LOCK.EXEC replies WRONGTYPE for the lock's key and for the command's own; this finds out which. */
-async function isNoLock(trouble: Trouble, connections: Connections, family: Family, owned: Owned): Promise<boolean> {
-  return trouble.code === "WRONGTYPE" && (await held(connections, family, owned.token, owned.lock)) === undefined;
+async function isNoLock(
+  trouble: Trouble,
+  connections: Connections,
+  lockType: LockType,
+  owned: Owned,
+): Promise<boolean> {
+  return trouble.code === "WRONGTYPE" && (await held(connections, lockType, owned.token, owned.lock)) === undefined;
 }
 
 /** Retries for a while if that may help. Rejects with `Trouble`. */

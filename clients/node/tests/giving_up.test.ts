@@ -22,19 +22,19 @@ interface Case {
 }
 
 function cases(client: RedisClient, beside: RedisClient): Case[] {
-  const families: ((client: RedisClient, key: string, options: object) => AnyLock)[] = [
+  const lockTypes: ((client: RedisClient, key: string, options: object) => AnyLock)[] = [
     (client, key, options) => new Lock(client, key, options),
     (client, key, options) => new RLock(client, key, options),
     (client, key, options) => new RWLock(client, key, options).write,
     (client, key, options) => new Semaphore(client, key, 1, options),
     (client, key, options) => new MultiLock(client, [key, `${key}:too`], options),
   ];
-  return families.flatMap((family, number) =>
+  return lockTypes.flatMap((create, number) =>
     ["same", "new"].map((object) => {
       const key = `${number}:${object}`;
-      const given = family(client, key, options);
-      const next = object === "same" ? given : family(client, key, options);
-      const other = family(beside, key, { lease: 600_000 });
+      const given = create(client, key, options);
+      const next = object === "same" ? given : create(client, key, options);
+      const other = create(beside, key, { lease: 600_000 });
       return { key, given, giveUp: new AbortController(), next, other };
     }),
   );

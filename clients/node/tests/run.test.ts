@@ -19,9 +19,9 @@ import {
 import { eventually } from "./servers.js";
 import { isPending, suite } from "./world.js";
 
-const FAMILIES = 7;
+const LOCKS = 7;
 
-function families(client: RedisClient): (Lock | RLock | Semaphore | MultiLock)[] {
+function oneOfEach(client: RedisClient): (Lock | RLock | Semaphore | MultiLock)[] {
   const rw = new RWLock(client, "rw");
   return [
     new Lock(client, "k"),
@@ -39,12 +39,12 @@ suite("run", (each) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(proxy);
-    for (const [number, lock] of families(client).entries()) {
+    for (const [number, lock] of oneOfEach(client).entries()) {
       assert.equal(await lock.run(["INCR", "n"]), number + 1);
       const packet = proxy.packets.pop() ?? "";
       assert.equal(proxy.packets.length, 0);
       for (const word of [".ACQUIRE", "INCR", ".RELEASE"]) assert.ok(packet.includes(word), packet);
-      assert.equal(packet.includes("SESSION"), number === FAMILIES - 1);
+      assert.equal(packet.includes("SESSION"), number === LOCKS - 1);
       assert.deepEqual(await server.ask("KEYS", "*"), ["n"]);
     }
     const lock = new Lock(client, "k");
@@ -111,9 +111,9 @@ suite("run", (each) => {
     each(`no command is sent twice (cut at ${after})`, async (world) => {
       const server = await world.server();
       const proxy = await world.proxy(server);
-      for (let number = 0; number < FAMILIES; number++) {
+      for (let number = 0; number < LOCKS; number++) {
         // Of its own: no withdrawal of the one before is under way there.
-        const lock = families((await world.connect(proxy)).client)[number] as Lock;
+        const lock = oneOfEach((await world.connect(proxy)).client)[number] as Lock;
         proxy.cutReply("LOCK.EXEC", after);
         await assert.rejects(lock.run(["INCR", "n"]), (error) => !(error instanceof LockError));
         assert.equal(proxy.cuts, number + 1);
@@ -126,8 +126,8 @@ suite("run", (each) => {
   each("it returns its reply if only the release has none", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
-    for (let number = 0; number < FAMILIES; number++) {
-      const lock = families((await world.connect(proxy)).client)[number] as Lock;
+    for (let number = 0; number < LOCKS; number++) {
+      const lock = oneOfEach((await world.connect(proxy)).client)[number] as Lock;
       proxy.cutReply("LOCK.EXEC", -4);
       assert.equal(await lock.run(["INCR", "n"]), number + 1);
       assert.equal(proxy.cuts, number + 1);

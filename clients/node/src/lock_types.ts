@@ -12,7 +12,7 @@ export type Work = "done" | "failed";
 const lasting = (lease: Lease): Word[] => (lease === null ? ["PERSIST"] : ["PX", lease]);
 
 /** A lock type. `holds` is always the owner's count after the command, so that every command can be sent again. */
-export abstract class Family {
+export abstract class LockType {
   /** The name of the lock type in events. */
   abstract readonly kind: LockKind;
   /** The mode, READ or WRITE: each has its own count of holds. */
@@ -60,7 +60,7 @@ export abstract class Family {
   }
 }
 
-export class Mutex extends Family {
+export class Mutex extends LockType {
   readonly kind = "mutex";
   constructor(key: Word) {
     super([key]);
@@ -83,7 +83,7 @@ export class Mutex extends Family {
   }
 }
 
-export class Reentrant extends Family {
+export class Reentrant extends LockType {
   readonly kind = "reentrant";
   override readonly reentrant = true;
   override readonly counts = true;
@@ -105,7 +105,7 @@ export class Reentrant extends Family {
   }
 }
 
-export class ReadWrite extends Family {
+export class ReadWrite extends LockType {
   readonly kind: LockKind;
   override readonly reentrant = true;
   override readonly counts = true;
@@ -131,7 +131,7 @@ export class ReadWrite extends Family {
   }
 }
 
-export class Permits extends Family {
+export class Permits extends LockType {
   readonly kind = "semaphore";
   override readonly counts = true;
 
@@ -159,7 +159,7 @@ export class Permits extends Family {
  * A semaphore with slots: each owner has one permit with a number that no other holder has. A repeated request gets the
  * same number.
  */
-export class Slots extends Family {
+export class Slots extends LockType {
   readonly kind = "semaphore";
   override readonly counts = true;
   override readonly slots = true;
@@ -184,7 +184,7 @@ export class Slots extends Family {
   }
 }
 
-export class Several extends Family {
+export class Several extends LockType {
   readonly kind = "multi";
   acquire(token: Word, _holds: number, lease: Lease): Word[] {
     return ["MLOCK.ACQUIRE", this.keys.length, ...this.keys, token, ...lasting(lease)];

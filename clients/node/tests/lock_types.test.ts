@@ -22,7 +22,7 @@ import {
 import { eventually, sleep } from "./servers.js";
 import { isPending, suite } from "./world.js";
 
-suite("families", (each) => {
+suite("lock types", (each) => {
   each("a reentrant lock is free when it was released as often", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
