@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"bufio"
+	"bytes"
 	"encoding"
 	"fmt"
 	"io"
@@ -157,10 +158,33 @@ func likeNil[E ~string](_ E, text string) E { return E(text) }
 // replies reads RESP2 and RESP3. The values are those of go-redis's Cmd.
 type replies struct{ *bufio.Reader }
 
+// The limits of a reply. A server that exceeds one is broken, and so is its connection: the reply might not fit into
+// memory or onto the stack, which would end the process.
+const (
+	longest     = 512 << 20 // bytes of a string, which is Redis's proto-max-bulk-len; elements of an aggregate
+	longestLine = 16 << 20  // bytes of an error or a number
+	longestBig  = 64 << 10  // digits of a big number, because parsing one takes quadratic time
+	deepest     = 1024      // aggregates within each other
+)
+
+// Memory that is allocated for the announced length, before the contents have come.
+const (
+	bytesAhead    = 1 << 20
+	elementsAhead = 256
+)
+
 // read returns the next reply. Its error is redis.Nil or one of the server, or one after which the connection cannot be
 // used. Push messages are skipped: nothing subscribes on such a connection.
-func (r replies) read() (any, error) {
+func (r replies) read() (any, error) { return r.within(deepest) }
+
+// within reads a reply of at most this depth.
+func (r replies) within(depth int) (any, error) {
 	line, err := r.line()
+	for err == nil && (line[0] == '>' || line[0] == '|') {
+		if err = r.skip(line, depth); err == nil {
+			line, err = r.line()
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -178,25 +202,25 @@ func (r replies) read() (any, error) {
 	case '#':
 		return strconv.ParseBool(string(line[1:]))
 	case '(':
-		if number, isNumber := new(big.Int).SetString(string(line[1:]), 10); isNumber {
-			return number, nil
+		if len(line) <= longestBig {
+			if number, isNumber := new(big.Int).SetString(string(line[1:]), 10); isNumber {
+				return number, nil
+			}
 		}
 		return nil, badReply(line)
 	}
-	length, err := strconv.Atoi(string(line[1:]))
-	switch {
-	case err != nil || length < -1:
-		return nil, badReply(line)
-	case length == -1:
-		return nil, redis.Nil
+	kind := line[0]
+	length, err := lengthOf(line)
+	if err != nil {
+		return nil, err
 	}
-	switch line[0] {
+	switch kind {
 	case '$':
 		return r.text(length)
 	case '=':
 		text, err := r.text(length)
 		if err == nil && len(text) < len("txt:") {
-			err = badReply(line)
+			err = badReply([]byte("=" + text))
 		}
 		if err != nil {
 			return nil, err
@@ -209,9 +233,9 @@ func (r replies) read() (any, error) {
 		}
 		return nil, errorReply(text)
 	case '*', '~':
-		return r.elements(length)
+		return r.elements(length, depth)
 	case '%':
-		pairs, err := r.elements(2 * length)
+		pairs, err := r.elements(2*length, depth)
 		if err != nil {
 			return nil, err
 		}
@@ -219,23 +243,41 @@ func (r replies) read() (any, error) {
 		for i := 0; i < len(pairs); i += 2 {
 			switch pairs[i].(type) {
 			case []any, map[any]any: // Go has no map with such a key.
-				return nil, badReply(line)
+				return nil, badReply(fmt.Append(nil, "%", length))
 			}
 			found[pairs[i]] = pairs[i+1]
 		}
 		return found, nil
-	case '|':
-		if _, err := r.elements(2 * length); err != nil {
-			return nil, err
-		}
-		return r.read()
-	case '>':
-		if _, err := r.elements(length); err != nil {
-			return nil, err
-		}
-		return r.read()
 	}
 	return nil, badReply(line)
+}
+
+// skip reads the elements of a push message or an attribute.
+func (r replies) skip(line []byte, depth int) error {
+	isAttribute := line[0] == '|'
+	length, err := lengthOf(line)
+	if err == redis.Nil {
+		return badReply(line)
+	}
+	if err == nil && isAttribute {
+		length *= 2
+	}
+	if err == nil {
+		_, err = r.elements(length, depth)
+	}
+	return err
+}
+
+// lengthOf parses the length in a line. Its error is redis.Nil for that of nil.
+func lengthOf(line []byte) (int, error) {
+	length, err := strconv.Atoi(string(line[1:]))
+	switch {
+	case err != nil || length < -1 || length > longest:
+		return 0, badReply(line)
+	case length == -1:
+		return 0, redis.Nil
+	}
+	return length, nil
 }
 
 func badReply(line []byte) error { return fmt.Errorf("redis: can't parse %.100q", line) }
@@ -244,14 +286,19 @@ func badReply(line []byte) error { return fmt.Errorf("redis: can't parse %.100q"
 func (r replies) line() ([]byte, error) {
 	line, err := r.ReadSlice('\n')
 	if err == bufio.ErrBufferFull { // The text of an error may be longer than the buffer.
-		start := append([]byte(nil), line...)
-		line, err = r.ReadBytes('\n')
+		var start []byte
+		for err == bufio.ErrBufferFull && len(start) < longestLine {
+			start = append(start, line...)
+			line, err = r.ReadSlice('\n')
+		}
 		line = append(start, line...)
 	}
-	if err != nil {
+	switch {
+	case err == bufio.ErrBufferFull:
+		return nil, badReply(line)
+	case err != nil:
 		return nil, err
-	}
-	if len(line) < 3 || line[len(line)-2] != '\r' {
+	case len(line) < 3 || line[len(line)-2] != '\r':
 		return nil, badReply(line)
 	}
 	return line[:len(line)-2], nil
@@ -263,21 +310,35 @@ func (r replies) text(length int) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		copied := string(text[:length])
-		_, err = r.Discard(length + 2)
+		copied, err := withoutEnd(text)
+		if err == nil {
+			_, err = r.Discard(length + 2)
+		}
 		return copied, err
 	}
-	text := make([]byte, length+2)
-	if _, err := io.ReadFull(r, text); err != nil {
+	var text bytes.Buffer
+	text.Grow(min(length+2, bytesAhead))
+	if _, err := io.CopyN(&text, r, int64(length)+2); err != nil {
 		return "", err
 	}
-	return string(text[:length]), nil
+	return withoutEnd(text.Bytes())
 }
 
-func (r replies) elements(count int) ([]any, error) {
-	elements := make([]any, 0, min(count, 1024)) // The count is not trusted before the elements have come.
+func withoutEnd(text []byte) (string, error) {
+	contents, isWhole := bytes.CutSuffix(text, []byte("\r\n"))
+	if !isWhole {
+		return "", badReply(text)
+	}
+	return string(contents), nil
+}
+
+func (r replies) elements(count, depth int) ([]any, error) {
+	if depth == 0 {
+		return nil, badReply(fmt.Append(nil, "*", count))
+	}
+	elements := make([]any, 0, min(count, elementsAhead))
 	for range count {
-		element, err := r.read()
+		element, err := r.within(depth - 1)
 		switch {
 		case err == nil:
 		case err == redis.Nil:

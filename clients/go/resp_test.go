@@ -10,6 +10,7 @@ import (
 	"math/big"
 	"net"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -127,6 +128,82 @@ func TestGoRedisReadsNoFurtherThanItsHandshake(t *testing.T) {
 		if value, failed := l.ask(ctx, time.Minute, "PROBE"); failed != nil || value != expected {
 			t.Fatal(value, failed)
 		}
+	}
+}
+
+// A broken server must end its connection, not this process: no length that it announces is allocated, and no depth
+// exhausts the stack.
+func TestARepliesLengthsAreNotTrusted(t *testing.T) {
+	endless := func(text string) io.Reader { return &repeated{text: text} }
+	huge := fmt.Sprint(longest + 1)
+	for name, reply := range map[string]io.Reader{
+		"a string that never comes":  strings.NewReader("$536870912\r\nabc"),
+		"a string":                   strings.NewReader("$" + huge + "\r\nabc"),
+		"a string of 2^63-1 bytes":   strings.NewReader("$9223372036854775807\r\nabc"),
+		"a verbatim string":          strings.NewReader("=9223372036854775806\r\ntxt:"),
+		"a short verbatim string":    strings.NewReader("=2\r\nab\r\n"),
+		"an error":                   strings.NewReader("!9223372036854775806\r\nERR"),
+		"a string without its end":   strings.NewReader("$1\r\nabc"),
+		"a long one without it":      strings.NewReader("$8192\r\n" + strings.Repeat("a", 9000)),
+		"a negative length":          strings.NewReader("$-2\r\n"),
+		"a length beyond 64 bits":    strings.NewReader("*9223372036854775808\r\n"),
+		"an array":                   strings.NewReader("*" + huge + "\r\n:1\r\n"),
+		"a map of 2^62 entries":      strings.NewReader("%4611686018427387904\r\n+a\r\n:1\r\n"),
+		"a map of 2^62+1 entries":    strings.NewReader("%4611686018427387905\r\n+a\r\n:1\r\n+OK\r\n"),
+		"a map that never comes":     strings.NewReader("%536870912\r\n+a\r\n:1\r\n"),
+		"an attribute":               strings.NewReader("|4611686018427387904\r\n+OK\r\n"),
+		"a nil attribute":            strings.NewReader("|-1\r\n+OK\r\n"),
+		"a push message":             strings.NewReader(">9223372036854775807\r\n+a\r\n"),
+		"a nil push message":         strings.NewReader(">-1\r\n+OK\r\n"),
+		"a map with an array as key": strings.NewReader("%1\r\n*0\r\n:1\r\n"),
+		"nested arrays":              endless("*1\r\n"),
+		"nested maps":                endless("%1\r\n+a\r\n"),
+		"nested attributes":          endless("|1\r\n"),
+		"nested push messages":       endless(">1\r\n"),
+		"an endless line":            endless("-ERR "),
+		"a big number":               strings.NewReader("(" + strings.Repeat("7", 1<<24-2) + "\r\n"),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		value, err := replies{bufio.NewReader(reply)}.read()
+		runtime.ReadMemStats(&after)
+		if err == nil || err == redis.Nil || isReply(err) {
+			t.Errorf("%s: %.60v, %v", name, value, err)
+		}
+		if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 8*longestLine {
+			t.Errorf("%s: %d bytes allocated", name, allocated)
+		}
+	}
+}
+
+// repeated is a reader of a text without end.
+type repeated struct {
+	text string
+	at   int
+}
+
+func (r *repeated) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = r.text[(r.at+i)%len(r.text)]
+	}
+	r.at += len(b)
+	return len(b), nil
+}
+
+// After a reply that exceeds the limits, the connection is closed and the request fails with the error of the reply.
+func TestABrokenReplyEndsItsConnection(t *testing.T) {
+	options, _ := answering(t, "+PONG\r\n", "%4611686018427387905\r\n")
+	ctx, end := context.WithCancel(context.Background())
+	defer end()
+	l := newLine(ctx, redis.NewClient(options).Options(), true)
+	_, failed := l.ask(ctx, time.Minute, "PROBE")
+	if failed == nil || !failed.isSent || !strings.Contains(failed.err.Error(), "can't parse") {
+		t.Fatal(failed)
+	}
+	select {
+	case <-l.ctx.Done():
+	case <-time.After(10 * time.Second):
+		t.Error("the connection is open")
 	}
 }
 
