@@ -12,7 +12,7 @@ import redislock.asyncio
 from apis import AsyncioApi
 from redis.exceptions import LockError, LockNotOwnedError
 from redislock import NotReplicatedError
-from redislock._families import Mutex
+from redislock._lock_types import Mutex
 from redislock._hold import clock
 from redislock._protocol import Release
 from servers import Proxy, Server, eventually

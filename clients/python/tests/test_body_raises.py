@@ -24,7 +24,7 @@ class Boom(Exception):
     pass
 
 
-FAMILIES = {
+LOCK_TYPES = {
     "mutex": lambda locks, client, **options: locks.Lock(client, "k", timeout=60, **options),
     "reentrant": lambda locks, client, **options: locks.RLock(client, "k", timeout=60, **options),
     "read": lambda locks, client, **options: locks.RWLock(client, "k", timeout=60, **options).read(),
@@ -64,9 +64,9 @@ async def raising(api: Any, lock: Any, inside: Callable[[], Any], error: BaseExc
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("family", FAMILIES)
-async def test_the_lock_is_free_after_an_error(api: Any, server: Server, family: str, option: str) -> None:
-    lock = FAMILIES[family](api.locks, api.client(server.port), **OPTIONS[option])
+@pytest.mark.parametrize("lock_type", LOCK_TYPES)
+async def test_the_lock_is_free_after_an_error(api: Any, server: Server, lock_type: str, option: str) -> None:
+    lock = LOCK_TYPES[lock_type](api.locks, api.client(server.port), **OPTIONS[option])
     await raising(api, lock, lambda: None, Boom())
     assert server.info("k") is None and server.info("l") is None
     assert lock.grant is None and not lock.lost
@@ -74,10 +74,10 @@ async def test_the_lock_is_free_after_an_error(api: Any, server: Server, family:
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("family", FAMILIES)
-async def test_the_error_stays_on_a_silent_network(api: Any, server: Server, family: str, option: str) -> None:
+@pytest.mark.parametrize("lock_type", LOCK_TYPES)
+async def test_the_error_stays_on_a_silent_network(api: Any, server: Server, lock_type: str, option: str) -> None:
     async with Proxy(server.port) as proxy:
-        lock = FAMILIES[family](api.locks, api.client(proxy.port), **OPTIONS[option])
+        lock = LOCK_TYPES[lock_type](api.locks, api.client(proxy.port), **OPTIONS[option])
         assert await raising(api, lock, proxy.silence, Boom()) < KEPT_S
         assert server.info("k")
         proxy.speak()
@@ -180,14 +180,14 @@ async def test_an_inner_hold_that_ends_by_an_error_leaves_the_outer_one(api: Any
     assert server.info("k") is None
 
 
-@pytest.mark.parametrize("family", ["reentrant", "read", "semaphore"])
+@pytest.mark.parametrize("lock_type", ["reentrant", "read", "semaphore"])
 async def test_an_inner_release_after_the_outer_one_reports_no_loss(
-    api: Any, server: Server, family: str, caplog: Any
+    api: Any, server: Server, lock_type: str, caplog: Any
 ) -> None:
     told: Any = []
     async with Proxy(server.port) as proxy:
         options = {"thread_local": False, "on_lost": told.append}
-        lock, actor = FAMILIES[family](api.locks, api.client(proxy.port), **options), api.actor()
+        lock, actor = LOCK_TYPES[lock_type](api.locks, api.client(proxy.port), **options), api.actor()
         assert await actor.do(lock.acquire)
         # The inner one stops waiting for it.
         await raising(api, lock, lambda: proxy.delay_request(b".RELEASE"), Boom())
@@ -200,7 +200,7 @@ async def test_an_inner_release_after_the_outer_one_reports_no_loss(
 
 
 async def test_all_of_several_keys_are_free_even_if_one_became_something_else(api: Any, server: Server) -> None:
-    lock = FAMILIES["multi"](api.locks, api.client(server.port))
+    lock = LOCK_TYPES["multi"](api.locks, api.client(server.port))
     await raising(api, lock, lambda: server.ask("SET", "l", "a string"), Boom())
     await eventually(lambda: server.info("k") is None, "the release of the other key")
     assert server.ask("GET", "l") == "a string"

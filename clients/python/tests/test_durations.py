@@ -40,10 +40,14 @@ async def test_an_invalid_duration_is_refused(api: Any, server: Server, option: 
             with pytest.raises((ValueError, TypeError)):
                 await actor.do(lock.acquire, blocking_timeout=5)
             assert server.info("k") is None
-    for family in (api.locks.RLock, api.locks.RWLock, lambda *args, **named: api.locks.Semaphore(*args, 2, **named)):
+    for lock_class in (
+        api.locks.RLock,
+        api.locks.RWLock,
+        lambda *args, **named: api.locks.Semaphore(*args, 2, **named),
+    ):
         for value in (math.nan, -1, math.inf, datetime.timedelta.max):
             if option != "sleep":
-                refuses(lambda value=value: family(client, "k", **{**options, "mixed": False, option: value}))
+                refuses(lambda value=value: lock_class(client, "k", **{**options, "mixed": False, option: value}))
 
 
 async def test_a_lease_that_is_too_long_is_refused_and_a_fraction_is_rounded_up(api: Any, server: Server) -> None:

@@ -14,7 +14,7 @@ import redislock
 import redislock.asyncio
 from servers import Server
 
-FAMILIES = {
+LOCK_TYPES = {
     "Lock": lambda locks, client: locks.Lock(client, "k"),
     "RLock": lambda locks, client: locks.RLock(client, "k"),
     "RWLock": lambda locks, client: locks.RWLock(client, "k"),
@@ -25,12 +25,12 @@ FAMILIES = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_client_of_the_other_kind_is_refused(family: str) -> None:
+@pytest.mark.parametrize("lock_type", LOCK_TYPES)
+def test_a_client_of_the_other_kind_is_refused(lock_type: str) -> None:
     with pytest.raises(TypeError, match=r"class from redislock.asyncio$"):
-        FAMILIES[family](redislock, redis.asyncio.Redis())
+        LOCK_TYPES[lock_type](redislock, redis.asyncio.Redis())
     with pytest.raises(TypeError, match=r"class from redislock$"):
-        FAMILIES[family](redislock.asyncio, redis.Redis())
+        LOCK_TYPES[lock_type](redislock.asyncio, redis.Redis())
 
 
 async def test_once_refuses_a_client_of_the_other_kind() -> None:

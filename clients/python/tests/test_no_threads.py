@@ -10,7 +10,7 @@ from servers import Server
 
 WORKER = """
 import os, resource, sys, threading, time, redis, redislock
-client, family, option = redis.Redis(port=int(sys.argv[1])), sys.argv[2], sys.argv[3]
+client, case, option = redis.Redis(port=int(sys.argv[1])), sys.argv[2], sys.argv[3]
 options = {"auto_renew": {"auto_renew": True}, "session": {"session": True}, "on_lost": {"on_lost": print}}[option]
 
 def once(**options):
@@ -51,7 +51,7 @@ def acquire(lock):
     assert lock.grant is None and not lock.owned()
     locks.append(lock)
 
-families = {
+cases = {
     "mutex": lambda: acquire(redislock.Lock(client, "k", timeout=60, **options)),
     "reentrant": lambda: acquire(redislock.RLock(client, "k", timeout=60, **options)),
     "read": lambda: acquire(redislock.RWLock(client, "k", timeout=60, **options).read()),
@@ -69,7 +69,7 @@ if os.getuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
 most = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-families[family]()
+cases[case]()
 print("raised", flush=True)
 sys.stdin.readline()
 for lock in locks:
@@ -77,14 +77,14 @@ for lock in locks:
 print("acquired", flush=True)
 """
 
-FAMILIES = ["mutex", "reentrant", "read", "semaphore", "multi", "once", "renewed by hand"]
+CASES = ["mutex", "reentrant", "read", "semaphore", "multi", "once", "renewed by hand"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_NPROC counts threads on Linux")
 @pytest.mark.parametrize("option", ["auto_renew", "session", "on_lost"])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_grant_whose_thread_cannot_start_is_released(server: Server, family: str, option: str) -> None:
-    words = [sys.executable, "-c", WORKER, str(server.port), family, option]
+@pytest.mark.parametrize("case", CASES)
+def test_a_grant_whose_thread_cannot_start_is_released(server: Server, case: str, option: str) -> None:
+    words = [sys.executable, "-c", WORKER, str(server.port), case, option]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin and process.stdout
         assert process.stdout.readline() == "raised\n"

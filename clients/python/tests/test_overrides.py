@@ -27,11 +27,11 @@ async def test_a_script_is_refused(api: Any, server: Server, name: str) -> None:
     assert not hasattr(lock, name)
     with pytest.raises(AttributeError, match=f"{name} belongs to redis-py"):
         setattr(lock, name, object())
-    for family in (api.locks.Lock, api.locks.RLock, api.locks.Semaphore, api.locks.MultiLock):
+    for lock_class in (api.locks.Lock, api.locks.RLock, api.locks.Semaphore, api.locks.MultiLock):
         with pytest.raises(TypeError, match=f"Mine: {name} belongs to redis-py"):
-            type("Mine", (family,), {name: object()})
+            type("Mine", (lock_class,), {name: object()})
         with pytest.raises(TypeError, match=f"Mine: {name} belongs to redis-py"):
-            type("Mine", (type("Mixin", (), {name: object()}), family), {})
+            type("Mine", (type("Mixin", (), {name: object()}), lock_class), {})
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError, LockError, LockNotOwnedError, Resp
 from servers import Proxy, Server, eventually
 
 
-def families(api: Any, client: Any) -> List[Any]:
+def one_of_each(api: Any, client: Any) -> List[Any]:
     locks = api.locks
     rw = locks.RWLock(client, "rw", timeout=30)
     return [
@@ -31,7 +31,7 @@ def families(api: Any, client: Any) -> List[Any]:
 async def test_run(api: Any, server: Server) -> None:
     async with Proxy(server.port) as proxy:
         client, actor = api.client(proxy.port, decode_responses=True), api.actor()
-        for number, lock in enumerate(families(api, client), 1):
+        for number, lock in enumerate(one_of_each(api, client), 1):
             assert await actor.do(lock.run, "INCR", "n") == number
             # One packet: the acquire, the command, the release.
             packet = proxy.packets.pop()
@@ -108,7 +108,7 @@ async def test_run_reports_that_the_lock_was_lost(api: Any, server: Server) -> N
 async def test_run_sends_no_command_twice(api: Any, server: Server, after: int) -> None:
     async with Proxy(server.port) as proxy:
         client, actor = api.client(proxy.port), api.actor()
-        for number, lock in enumerate(families(api, client), 1):
+        for number, lock in enumerate(one_of_each(api, client), 1):
             proxy.cut_reply(b"LOCK.EXEC", after)
             with pytest.raises(ConnectionError):
                 await actor.do(lock.run, "INCR", "n")
@@ -119,7 +119,7 @@ async def test_run_sends_no_command_twice(api: Any, server: Server, after: int) 
 async def test_run_returns_its_reply_if_only_the_release_has_none(api: Any, server: Server) -> None:
     async with Proxy(server.port) as proxy:
         client, actor = api.client(proxy.port), api.actor()
-        for number, lock in enumerate(families(api, client), 1):
+        for number, lock in enumerate(one_of_each(api, client), 1):
             proxy.cut_reply(b"LOCK.EXEC", -1)
             assert await actor.do(lock.run, "INCR", "n") == number
             assert proxy.cuts == number

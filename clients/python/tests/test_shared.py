@@ -33,7 +33,7 @@ from test_conformance import (  # noqa: F401
     test_slot,
     test_wait,
 )
-from test_families import *  # noqa: F403
+from test_lock_types import *  # noqa: F403
 from test_giving_up import LATE_S
 from test_run import (  # noqa: F401
     test_a_cancelled_run_leaves_nothing,

@@ -21,7 +21,7 @@ async def do(actor: Any, call: Any, *args: Any) -> Any:
     return await found if inspect.isawaitable(found) else found
 
 
-FAMILIES = {
+LOCK_TYPES = {
     "mutex": lambda locks, client: locks.Lock(client, "k", timeout=60),
     "session": lambda locks, client: locks.RLock(client, "k", timeout=60, session=True),
     "replicas": lambda locks, client: locks.Semaphore(client, "k", 2, timeout=60, replicas=1),
@@ -30,12 +30,12 @@ FAMILIES = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("lock_type", LOCK_TYPES)
 @pytest.mark.parametrize("moved", ["database", "user"])
-async def test_a_lock_of_a_moved_connection_is_refused(api: Any, server: Server, moved: str, family: str) -> None:
+async def test_a_lock_of_a_moved_connection_is_refused(api: Any, server: Server, moved: str, lock_type: str) -> None:
     server.ask("ACL", "SETUSER", "clerk", "on", "nopass", "~*", "&*", "+@all")
     client, actor = api.client(server.port, single_connection_client=True), api.actor()
-    lock = FAMILIES[family](api.locks, client)
+    lock = LOCK_TYPES[lock_type](api.locks, client)
     taken = api.locks.Lock(client, "taken", timeout=60)
     await do(actor, taken.acquire)
     command = ["SELECT", 5] if moved == "database" else ["AUTH", "clerk", "any"]
@@ -55,7 +55,7 @@ async def test_a_lock_of_a_moved_connection_is_refused(api: Any, server: Server,
     assert server.info("taken") is None
     # After moving back, the same lock works again.
     await do(actor, client.execute_command, *(["SELECT", 0] if moved == "database" else ["AUTH", "default", "any"]))
-    if family != "replicas":
+    if lock_type != "replicas":
         await do(actor, lock.acquire)
         assert server.info("k")
         await do(actor, lock.release)

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional
 
-from ._families import Lease
+from ._lock_types import Lease
 from ._observer import Observed
 from ._steps import Background
 from ._tokens import shown

@@ -35,7 +35,7 @@ from typing import (
 from . import _durations as durations
 from . import _protocol as protocol
 from ._connections import is_asyncio, is_cluster, is_single
-from ._families import Family, Lease, MultiMutex, Mutex, Permits, ReadWrite, Reentrant, Slot
+from ._lock_types import LockType, Lease, MultiMutex, Mutex, Permits, ReadWrite, Reentrant, Slot
 from ._hold import Done, Grant, Granted, Hold, Ran, clock
 from ._info import LockInfo, lock_info
 from ._observer import Observed
@@ -145,7 +145,7 @@ class LockBase(Overridable):
     wait in the queue.
     """
 
-    family: Family
+    lock_type: LockType
     local: Any
     _add = 1
     _for_asyncio = False
@@ -154,7 +154,7 @@ class LockBase(Overridable):
         self,
         redis: Any,
         name: Name,
-        family: Family,
+        lock_type: LockType,
         timeout: Optional[Number],
         *,
         sleep: Number = 0.1,
@@ -205,7 +205,7 @@ class LockBase(Overridable):
             raise ValueError(TOKEN_AND_AT_LEAST)
         self.redis = redis
         self._name = name
-        self.family = family
+        self.lock_type = lock_type
         self.timeout = timeout
         self.sleep = sleep
         self.blocking = blocking
@@ -223,7 +223,7 @@ class LockBase(Overridable):
         self.shared = shared
         self.tell_holder = tell_holder
         self._single = is_single(redis)
-        self._observed = Observed(redis, family.kind, family.names)
+        self._observed = Observed(redis, lock_type.kind, lock_type.names)
         self.local = self._new_local() if self.thread_local else Shared()
 
     @classmethod
@@ -254,7 +254,7 @@ class LockBase(Overridable):
         if self.session or self.at_least is not None:
             raise ValueError("from_token cannot be combined with session or at_least, which start at the grant")
         hold = self._new_hold(token, self._lease())
-        hold.holds[self.family.mode] = self._add
+        hold.holds[self.lock_type.mode] = self._add
         self.local.hold, self.local.token = hold, hold.token
 
     # For the driver.
@@ -290,9 +290,9 @@ class LockBase(Overridable):
         """The current `Grant`: fence, token, holds and remaining time. None if nothing is held, or if the lock was made
         by `from_token` and has not asked the server yet."""
         hold: Optional[Hold] = self.local.hold
-        if hold is None or not hold.fence or not hold.holds.get(self.family.mode):
+        if hold is None or not hold.fence or not hold.holds.get(self.lock_type.mode):
             return None
-        return hold.grant(self.family.mode)
+        return hold.grant(self.lock_type.mode)
 
     @property
     def fence(self) -> int:
@@ -337,7 +337,7 @@ class LockBase(Overridable):
         self.local.holder = None
         wait_s = self._wait_s(blocking, blocking_timeout)
         yield from self._in_place(wait_s=None if wait_s is None else wait_s or protocol.RESEND_S)
-        hold: Optional[Hold] = self.local.hold if self.family.counts else None
+        hold: Optional[Hold] = self.local.hold if self.lock_type.counts else None
         if hold is not None and hold.lost:
             raise self._error(LockNotOwnedError, "Cannot acquire again: the current hold was lost, release it first")
         if hold is not None and hold.granted_at is None:
@@ -353,12 +353,12 @@ class LockBase(Overridable):
             given = token if token is not None else self.owner
             is_new = given is None
             hold = self._new_hold(make_token() if given is None else given, lease)
-        before = hold.holds.get(self.family.mode, 0)
-        if self.family.is_slot and (before or add != 1):
+        before = hold.holds.get(self.lock_type.mode, 0)
+        if self.lock_type.is_slot and (before or add != 1):
             raise self._error(LockError, "Cannot acquire a second slot: an owner holds one at most, use another object")
         session = self.session and not nested
         request = protocol.Request(
-            self.family, str(self.name), hold.token, before, before + add, lease, session, coalesce, is_new=is_new
+            self.lock_type, str(self.name), hold.token, before, before + add, lease, session, coalesce, is_new=is_new
         )
         if self.at_least is not None:
             at_least_ms = durations.milliseconds(durations.positive("at_least", self.at_least))
@@ -388,7 +388,7 @@ class LockBase(Overridable):
         if isinstance(answer, Done):
             return answer
         if self.tell_holder:
-            self.local.holder = yield from protocol.holder(pooled, self.family)
+            self.local.holder = yield from protocol.holder(pooled, self.lock_type)
         return False
 
     def _accept(
@@ -396,8 +396,8 @@ class LockBase(Overridable):
     ) -> Steps[None]:
         """Records the grant as the hold of this thread or task, or releases it."""
         if hold.holds and (yield from self._lost_before(hold, request, granted)):
-            releasing = protocol.release_unchecked(pooled, Release(self.family, request.token, 0), request.lease)
-            background = yield from protocol.cleanup(pooled, self.family, request.token, releasing)
+            releasing = protocol.release_unchecked(pooled, Release(self.lock_type, request.token, 0), request.lease)
+            background = yield from protocol.cleanup(pooled, self.lock_type, request.token, releasing)
             request.open = False
             yield Join(background, protocol.CLEANUP_S)
             yield from protocol.lose(hold, self.on_lost)
@@ -409,7 +409,7 @@ class LockBase(Overridable):
         old: Optional[Hold] = self.local.hold
         if old is not None and old is not hold:
             yield from self._forget(old)
-        hold.granted(granted, self.family.mode)
+        hold.granted(granted, self.lock_type.mode)
         self.local.hold, self.local.token = hold, hold.token
         if not hold.background:
             if request.session:
@@ -435,11 +435,11 @@ class LockBase(Overridable):
         if request.open:
             steps = protocol.withdraw(pooled, request)
             if hold is not None:
-                hold.holds[self.family.mode] = request.before
+                hold.holds[self.lock_type.mode] = request.before
                 steps = self._withdrawn(hold, request, pooled)
                 if not any(hold.holds.values()):
                     self._forget(hold)
-            background = yield from protocol.cleanup(pooled, self.family, request.token, steps)
+            background = yield from protocol.cleanup(pooled, self.lock_type, request.token, steps)
         unfinished.undo = None
         if own is not None:
             yield Close(own)
@@ -452,7 +452,7 @@ class LockBase(Overridable):
             return
         # If the token still holds the lock, it is in the other mode, which keeps the fence of the withdrawn upgrade.
         try:
-            held = yield from protocol.held(pooled, self.family, hold.token, str(self.name))
+            held = yield from protocol.held(pooled, self.lock_type, hold.token, str(self.name))
         except REDIS_ERRORS as error:
             logger.debug("%s: the fence after a withdrawn upgrade is unknown: %s", self.name, described(error))
             return
@@ -477,10 +477,10 @@ class LockBase(Overridable):
     def _background_of(self, hold: Hold, into: List[Background]) -> Sequence[Spawn]:
         kept, session, spawns = weakref.ref(hold), hold.session_transport, []
         if session is not None:
-            steps = protocol.session_loop(session, self.family, kept, self.on_lost)
+            steps = protocol.session_loop(session, self.lock_type, kept, self.on_lost)
             spawns.append(Spawn(steps, f"redislock session {self.name!s}", into=into))
         if self.auto_renew:
-            steps = protocol.renewal_loop(self._transport(), self.family, kept, self.on_lost)
+            steps = protocol.renewal_loop(self._transport(), self.lock_type, kept, self.on_lost)
             spawns.append(Spawn(steps, f"redislock renew {self.name!s}", into=into, pauses=True))
         if self.on_lost is not None and session is None:
             steps = protocol.deadline_loop(kept, self.on_lost)
@@ -495,7 +495,7 @@ class LockBase(Overridable):
         kept = self.local.hold is hold
         if kept and not hold.fence and (yield from self._asked(hold)) is None:
             yield from self._lost_while(hold, doing)
-        if not (yield from protocol.renew(self._transport(), self.family, hold, lease)):
+        if not (yield from protocol.renew(self._transport(), self.lock_type, hold, lease)):
             yield from self._lost_while(hold, doing)
         hold.lease = lease
         if kept:
@@ -516,12 +516,12 @@ class LockBase(Overridable):
     def _ending(self, drop: int, failed: bool) -> Ending:
         """Begins a release: from here on the hold that it ends is no longer renewed."""
         hold = self._held("Cannot release a lock that's not owned or is already unlocked.")
-        before = hold.holds.get(self.family.mode, 0)
-        if self.family.counts and drop > before:
+        before = hold.holds.get(self.lock_type.mode, 0)
+        if self.lock_type.counts and drop > before:
             raise self._error(LockError, f"Cannot release {drop} holds: {before} are held")
         left = max(0, before - drop)
         last = not left and sum(hold.holds.values()) == before
-        release = Release(self.family, hold.token, left, failed=failed, was_lost=hold.lost)
+        release = Release(self.lock_type, hold.token, left, failed=failed, was_lost=hold.lost)
         renewals: Sequence[Background] = ()
         if last:
             stopped = hold.end()
@@ -555,7 +555,7 @@ class LockBase(Overridable):
             if last and hold.session_transport is not None:
                 yield Close(hold.session_transport)
             raise
-        hold.holds[self.family.mode] = ending.release.holds
+        hold.holds[self.lock_type.mode] = ending.release.holds
         closes = self._forget(hold) if last or not was_held else ()
         unfinished.undo = None
         self._report_end(hold, was_held)
@@ -585,12 +585,12 @@ class LockBase(Overridable):
         hold = ending.hold
         # Not over the pool: it may have no connection yet, and would open one under the client's own `retry`.
         own = hold.session_transport is not None or self.replicas > 0
-        hold.holds[self.family.mode] = ending.release.holds
+        hold.holds[self.lock_type.mode] = ending.release.holds
         if ending.last:
             yield from self._forget(hold)
         transport = self._transport(own)
         steps = self._released_behind(transport, ending, report)
-        background = yield from protocol.cleanup(transport, self.family, ending.release.token, steps)
+        background = yield from protocol.cleanup(transport, self.lock_type, ending.release.token, steps)
         unfinished.undo = None
         if waits:
             yield Join(background, protocol.CLEANUP_S)
@@ -604,7 +604,7 @@ class LockBase(Overridable):
         try:
             yield from protocol.join(ending.renewals)
             was_held = yield from protocol.release(transport, ending.release, hold, resend, CONNECT_S)
-            if not ending.last and (hold.ended or hold.holds[self.family.mode] < ending.release.holds):
+            if not ending.last and (hold.ended or hold.holds[self.lock_type.mode] < ending.release.holds):
                 # A later release has ended what this one was to leave, and reported its outcome.
                 report = False
             self._report_end(hold, was_held or not report)
@@ -680,7 +680,7 @@ class LockBase(Overridable):
             raise ValueError("a command is required")
         yield from self._in_place()
         try:
-            return (yield from protocol.execute(self._transport(), self.family, hold, str(self.name), command))
+            return (yield from protocol.execute(self._transport(), self.lock_type, hold, str(self.name), command))
         except LockNotOwnedError:
             yield from protocol.lose(hold, self.on_lost)
             raise
@@ -703,7 +703,7 @@ class LockBase(Overridable):
         lease = self._lease() if self.timeout else Lease(int(DEFAULT_LEASE_S * 1000))
         token = token_bytes(make_token())
         request = protocol.Request(
-            self.family, str(self.name), token, 0, self._add, lease, self.session, inner=command, is_new=True
+            self.lock_type, str(self.name), token, 0, self._add, lease, self.session, inner=command, is_new=True
         )
         if self._observed.by_observer():
             request.on_queued = lambda: self._observed.notify("queued", token)
@@ -720,12 +720,12 @@ class LockBase(Overridable):
         if own:
             yield Close(transport)
         if isinstance(ran, Ran) and not ran.is_released:
-            yield from protocol.release_in_background(pooled, self.family, token, lease)
+            yield from protocol.release_in_background(pooled, self.lock_type, token, lease)
         unfinished.undo = None
         if ran is None:
             self._observed.notify("not_granted", token, wait=clock() - began)
             if self.tell_holder:
-                self.local.holder = yield from protocol.holder(pooled, self.family)
+                self.local.holder = yield from protocol.holder(pooled, self.lock_type)
             raise self._not_acquired()
         assert isinstance(ran, Ran), "it has a command and no coalesce"
         fence, granted_at = ran.granted.fence, ran.granted.granted_at
@@ -739,16 +739,16 @@ class LockBase(Overridable):
     def _check_run(self, command: Command) -> None:
         if not command:
             raise ValueError("a command is required")
-        if self.owner is not None or self.at_least is not None or self.replicas or self.family.is_slot:
+        if self.owner is not None or self.at_least is not None or self.replicas or self.lock_type.is_slot:
             raise ValueError(
                 "run cannot be combined with token, at_least, replicas or slot: its owner holds for one command only"
             )
-        if self.family.counts and self.local.hold is not None:
+        if self.lock_type.counts and self.local.hold is not None:
             raise self._error(LockError, "Cannot run as another owner under a lock that is held here: use exec")
 
     def _info(self) -> Steps[Optional[LockInfo]]:
         yield from self._in_place()
-        for command in self.family.info():
+        for command in self.lock_type.info():
             info = lock_info((yield from protocol.query(self._transport(), command, str(self.name))))
             if info is not None:
                 return info
@@ -756,7 +756,7 @@ class LockBase(Overridable):
 
     def _locked(self) -> Steps[bool]:
         yield from self._in_place()
-        return bool((yield from protocol.query(self._transport(), self.family.exists(), str(self.name))))
+        return bool((yield from protocol.query(self._transport(), self.lock_type.exists(), str(self.name))))
 
     def _owned(self) -> Steps[bool]:
         if self.local.token is None:
@@ -793,7 +793,7 @@ class LockBase(Overridable):
 
     def _asked(self, hold: Hold) -> Steps[Optional[protocol.Held]]:
         """The server's view of the hold; None: lost. For a token granted elsewhere it is the only source."""
-        held = yield from protocol.held(self._transport(), self.family, hold.token, str(self.name))
+        held = yield from protocol.held(self._transport(), self.lock_type, hold.token, str(self.name))
         if held is not None and not hold.fence:
             hold.fence = held.fence
             hold.extend(held.deadline)
@@ -811,13 +811,13 @@ class LockBase(Overridable):
         hold: Optional[Hold] = self.local.hold
         if hold is None or hold.token != token_bytes(token):
             hold = self._new_hold(token, self._lease())
-            hold.holds[self.family.mode] = 1
+            hold.holds[self.lock_type.mode] = 1
         return hold
 
     def _recorded(self) -> Optional[Tuple[bytes, int]]:
         """What this thread or task holds: its token, and the number of holds."""
         hold: Optional[Hold] = self.local.hold
-        return None if hold is None or hold.ended else (hold.token, hold.holds.get(self.family.mode, 0))
+        return None if hold is None or hold.ended else (hold.token, hold.holds.get(self.lock_type.mode, 0))
 
     def _lease(self) -> Lease:
         if not self.timeout:

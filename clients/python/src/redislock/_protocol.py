@@ -17,7 +17,7 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple, Union
 from redis.exceptions import ResponseError, TimeoutError
 
 from . import _durations as durations
-from ._families import Family, Lease
+from ._lock_types import LockType, Lease
 from ._hold import Done, Grant, Granted, Hold, Ran, clock
 from ._info import lock_info
 from ._replies import (
@@ -66,7 +66,7 @@ class Request:
     release will set the lease, if it is longer than the lease.
     """
 
-    family: Family
+    lock_type: LockType
     name: str
     token: bytes
     before: int
@@ -88,7 +88,7 @@ class Request:
     tried: bool = False
 
     def command(self, block_ms: Optional[int]) -> Command:
-        command = self.family.acquire(self.token, self.holds, self.lease)
+        command = self.lock_type.acquire(self.token, self.holds, self.lease)
         if block_ms is not None:
             command += ("BLOCK", block_ms)
             if self.coalesce:
@@ -110,10 +110,10 @@ class Request:
 
     def execution(self) -> Behind:
         assert self.inner is not None, "a request of `run`"
-        return Behind(_exec(self.family, self.token, self.inner), None, _reply_to(self.inner))
+        return Behind(_exec(self.lock_type, self.token, self.inner), None, _reply_to(self.inner))
 
     def release(self) -> Behind:
-        return Behind(self.family.release(self.token, self.before), REPLY_MARGIN_S)
+        return Behind(self.lock_type.release(self.token, self.before), REPLY_MARGIN_S)
 
 
 @dataclass
@@ -121,7 +121,7 @@ class Release:
     """A release: down to `holds`, or to a lease that expires at `kept_until`. `failed`: the work under the lock was not
     done. `was_lost`: the hold was known to be lost before."""
 
-    family: Family
+    lock_type: LockType
     token: bytes
     holds: int
     kept_until: Optional[float] = None
@@ -132,10 +132,10 @@ class Release:
         """The command to send now, and a function that tells from its reply whether the token held the lock."""
         left_s = 0.0 if self.kept_until is None else self.kept_until - clock()
         if left_s > 0:
-            return self.family.renew(self.token, Lease(math.ceil(left_s * 1000))), _is_renewed
+            return self.lock_type.renew(self.token, Lease(math.ceil(left_s * 1000))), _is_renewed
         if self.failed:
-            return self.family.release_failed(self.token), self.family.was_held
-        return self.family.release(self.token, self.holds), self.family.was_held
+            return self.lock_type.release_failed(self.token), self.lock_type.was_held
+        return self.lock_type.release(self.token, self.holds), self.lock_type.was_held
 
 
 def _is_renewed(reply: Any) -> bool:
@@ -198,7 +198,7 @@ def acquire(
     ends = clock() + wait_s if wait_s else None
     until = clock() + RESEND_S if wait_s == 0 else ends
     # First wait for the cleanup of an earlier request of this owner, which could end this one.
-    for background in () if request.is_new else pooled.cleanups().of(request.family.names, request.token):
+    for background in () if request.is_new else pooled.cleanups().of(request.lock_type.names, request.token):
         yield Join(background, None if until is None else max(0.0, until - clock()))
         if not background.is_over():
             raise TimeoutError("No reply yet to the release of an earlier request with this token")
@@ -268,7 +268,7 @@ def acquire(
 def _prove(transport: Any, request: Request, at_least: Lease, ends: Optional[float]) -> Steps[None]:
     """Detects a time that the server will refuse because it is above lock.max-lease. Otherwise only the release would
     fail, after the work. A renewal with that time by an owner that holds nothing changes nothing."""
-    command = request.family.renew(token_bytes(make_token()), at_least)
+    command = request.lock_type.renew(token_bytes(make_token()), at_least)
     try:
         yield Send(transport, command, min(REPLY_MARGIN_S, _attempt_s(ends)))
     except ResponseError as error:
@@ -359,7 +359,7 @@ def _ask_alone(
         block_ms = max(1, round(block_s * 1000))
         within_s = min(block_s + REPLY_MARGIN_S, attempt_s)
     command = request.command(block_ms)
-    queued = None if block_ms is None else Queued(request.family.names, request.token, block_ms, request.is_new)
+    queued = None if block_ms is None else Queued(request.lock_type.names, request.token, block_ms, request.is_new)
     connect_s = min(CONNECT_S, attempt_s)
     reply = yield Send(transport, command, within_s, waits=waits, connect_s=connect_s, queued=queued, behind=behind)
     return reply if behind else request.answer(reply, sent)
@@ -375,7 +375,7 @@ def _with_deadline(
 ) -> Steps[Optional[Granted]]:
     """The grant with the deadline that the server tells; None: it was lost meanwhile."""
     asked = clock()
-    held = yield Send(transport, request.family.held(request.token), min(REPLY_MARGIN_S, _attempt_s(ends)))
+    held = yield Send(transport, request.lock_type.held(request.token), min(REPLY_MARGIN_S, _attempt_s(ends)))
     if held is None:
         return None
     left_ms = int(held[2])
@@ -392,7 +392,7 @@ def slice_of(socket_timeout_s: Optional[float]) -> float:
 
 
 def _wrong_type(transport: Any, request: Request) -> Steps[Exception]:
-    found = yield Send(transport, ("TYPE", request.family.key), REPLY_MARGIN_S)
+    found = yield Send(transport, ("TYPE", request.lock_type.key), REPLY_MARGIN_S)
     found = found.decode() if isinstance(found, bytes) else str(found)
     hint = "; a SET NX client may hold it: mixed=True shares the lock with such clients" if found == "string" else ""
     return named(WrongTypeError, f"the key {request.name!r} is a {found}, not a lock{hint}", request.name)
@@ -401,19 +401,19 @@ def _wrong_type(transport: Any, request: Request) -> Steps[Exception]:
 # Cleanup after a caller that is gone. It is retried until it succeeds or the lease expires.
 
 
-def cleanup(transport: Any, family: Family, token: bytes, steps: Steps[None]) -> Steps[Background]:
+def cleanup(transport: Any, lock_type: LockType, token: bytes, steps: Steps[None]) -> Steps[Background]:
     """Runs these steps to completion in the background, even if the caller is cancelled. They end a request or hold of
     the owner, so its next acquire waits for them."""
     background: Background = yield Spawn(steps, "redislock cleanup", here_s=CLEANUP_S)
-    transport.cleanups().add(family.names, token, background)
+    transport.cleanups().add(lock_type.names, token, background)
     return background
 
 
 def withdraw(transport: Any, request: Request) -> Steps[None]:
     """Removes the request from the queue, or releases its grant."""
     # Cancel first: a release alone could arrive just before the grant.
-    yield from _sent(transport, _always(request.family.cancel(request.token)), request.lease)
-    release = Release(request.family, request.token, request.before, failed=request.coalesce)
+    yield from _sent(transport, _always(request.lock_type.cancel(request.token)), request.lease)
+    release = Release(request.lock_type, request.token, request.before, failed=request.coalesce)
     yield from release_unchecked(transport, release, request.lease)
 
 
@@ -423,7 +423,7 @@ def release_unchecked(transport: Any, release: Release, lease: Lease) -> Steps[N
 
 
 def _release_each_unchecked(transport: Any, release: Release, lease: Lease) -> Steps[None]:
-    for command in release.family.release_each(release.token):
+    for command in release.lock_type.release_each(release.token):
         yield from _sent(transport, _always(command), lease)
 
 
@@ -479,9 +479,9 @@ def release(
             reply = yield Send(transport, command, REPLY_MARGIN_S if within_s is None else within_s)
         except REDIS_ERRORS as error:
             if means_lost(error):
-                if ending.family.release_each(ending.token):
+                if ending.lock_type.release_each(ending.token):
                     each = _release_each_unchecked(transport, ending, hold.lease)
-                    background = yield from cleanup(transport, ending.family, ending.token, each)
+                    background = yield from cleanup(transport, ending.lock_type, ending.token, each)
                     yield Join(background, CLEANUP_S)
                 return False
             if not is_transient(error) or resend.expired():
@@ -489,7 +489,7 @@ def release(
             may_be_done = may_be_done or may_have_run(error)
             yield resend.pause()
             continue
-        if was_held is _is_renewed and not _is_renewed(reply) and len(ending.family.names) > 1:
+        if was_held is _is_renewed and not _is_renewed(reply) and len(ending.lock_type.names) > 1:
             # At least one of the keys was lost, so the renewal changed nothing: release the others.
             ending.kept_until = None
             continue
@@ -499,13 +499,13 @@ def release(
         return not ending.was_lost and (was_held(reply) or (may_be_done and int(reply) <= 0))
 
 
-def renew(transport: Any, family: Family, hold: Hold, lease: Lease) -> Steps[bool]:
+def renew(transport: Any, lock_type: LockType, hold: Hold, lease: Lease) -> Steps[bool]:
     """Restarts the lease from now; False: lost."""
     resend = Resend(RESEND_S)
     while True:
         sent = clock()
         try:
-            reply = yield Send(transport, family.renew(hold.token, lease), REPLY_MARGIN_S)
+            reply = yield Send(transport, lock_type.renew(hold.token, lease), REPLY_MARGIN_S)
         except REDIS_ERRORS as error:
             if means_lost(error):
                 return False
@@ -562,10 +562,10 @@ def same_place(
             raise named(LockError, message, name)
 
 
-def holder(transport: Any, family: Family) -> Steps[Optional[str]]:
+def holder(transport: Any, lock_type: LockType) -> Steps[Optional[str]]:
     """The owner ID of the holder, of multiple the one with the smallest fence; None: no holder, or unknown."""
     try:
-        for command in family.info():
+        for command in lock_type.info():
             info = lock_info((yield Send(transport, command, LATE_S)))
             if info is not None and info.holders:
                 return info.holders[0].owner
@@ -583,11 +583,11 @@ class Held(NamedTuple):
     deadline: Optional[float]
 
 
-def held(transport: Any, family: Family, token: bytes, name: str) -> Steps[Optional[Held]]:
+def held(transport: Any, lock_type: LockType, token: bytes, name: str) -> Steps[Optional[Held]]:
     """None: the token does not hold the lock."""
     asked = clock()
     try:
-        reply = yield from query(transport, family.held(token), name)
+        reply = yield from query(transport, lock_type.held(token), name)
     except REDIS_ERRORS as error:
         if means_lost(error):
             return None
@@ -598,18 +598,18 @@ def held(transport: Any, family: Family, token: bytes, name: str) -> Steps[Optio
     return Held(int(reply[0]), int(reply[1]), left_ms, None if left_ms < 0 else asked + left_ms / 1000)
 
 
-def execute(transport: Any, family: Family, hold: Hold, name: str, command: Command) -> Steps[Any]:
+def execute(transport: Any, lock_type: LockType, hold: Hold, name: str, command: Command) -> Steps[Any]:
     """Sends LOCK.EXEC. Resends it only if the command did not run for certain."""
     resend, moving = Resend(RESEND_S), Resend(RELEASE_S)
     reply_to = _reply_to(command)
     while True:
         try:
-            return (yield Send(transport, _exec(family, hold.token, command), reply_to=reply_to))
+            return (yield Send(transport, _exec(lock_type, hold.token, command), reply_to=reply_to))
         except REDIS_ERRORS as error:
             lost = code(error) == "NOTHELD"
             if code(error) == "WRONGTYPE":
                 # WRONGTYPE may concern the lock's key or the command's own.
-                lost = (yield from held(transport, family, hold.token, name)) is None
+                lost = (yield from held(transport, lock_type, hold.token, name)) is None
             is_moving = is_redirection(error)
             if lost or (is_moving and hold.lost):
                 raise _not_run(name) from error
@@ -625,8 +625,8 @@ def _moving(name: str, error: Exception) -> NotRunError:
     return named(NotRunError, f"The slot of the command's keys is moving, so it did not run: {described(error)}", name)
 
 
-def _exec(family: Family, token: bytes, command: Command) -> Command:
-    return ("LOCK.EXEC", family.key, token, *command)
+def _exec(lock_type: LockType, token: bytes, command: Command) -> Command:
+    return ("LOCK.EXEC", lock_type.key, token, *command)
 
 
 def _reply_to(command: Command) -> str:
@@ -638,11 +638,11 @@ def _not_run(name: str) -> LockNotOwnedError:
     return named(LockNotOwnedError, "The lock is no longer owned, so the command did not run", name)
 
 
-def release_in_background(transport: Any, family: Family, token: bytes, lease: Lease) -> Steps[None]:
+def release_in_background(transport: Any, lock_type: LockType, token: bytes, lease: Lease) -> Steps[None]:
     """Releases a hold whose release failed, in the background, without a caller that waits."""
-    release = Release(family, token, 0)
-    each = _release_each_unchecked if family.release_each(token) else release_unchecked
-    yield from cleanup(transport, family, token, each(transport, release, lease))
+    release = Release(lock_type, token, 0)
+    each = _release_each_unchecked if lock_type.release_each(token) else release_unchecked
+    yield from cleanup(transport, lock_type, token, each(transport, release, lease))
 
 
 # Background tasks of a hold. They keep no reference to it while they pause, so that a hold that its owner drops expires
@@ -651,15 +651,19 @@ def release_in_background(transport: Any, family: Family, token: bytes, lease: L
 OnLost = Callable[[Grant], Any]
 
 
-def renewal_loop(transport: Any, family: Family, hold: "weakref.ref[Hold]", on_lost: Optional[OnLost]) -> Steps[None]:
+def renewal_loop(
+    transport: Any, lock_type: LockType, hold: "weakref.ref[Hold]", on_lost: Optional[OnLost]
+) -> Steps[None]:
     """Renews after each third of the lease, and so reports a loss within a third."""
-    yield from _check_loop(transport, hold, on_lost, lambda kept: family.renew(kept.token, kept.lease), None)
+    yield from _check_loop(transport, hold, on_lost, lambda kept: lock_type.renew(kept.token, kept.lease), None)
 
 
-def session_loop(transport: Any, family: Family, hold: "weakref.ref[Hold]", on_lost: Optional[OnLost]) -> Steps[None]:
+def session_loop(
+    transport: Any, lock_type: LockType, hold: "weakref.ref[Hold]", on_lost: Optional[OnLost]
+) -> Steps[None]:
     """Checks a session, whose lease the server renews: the lock is lost when the connection ends, or when the check
     after each third of the lease says so."""
-    yield from _check_loop(transport, hold, on_lost, lambda kept: family.held(kept.token), transport)
+    yield from _check_loop(transport, hold, on_lost, lambda kept: lock_type.held(kept.token), transport)
 
 
 def _check_loop(

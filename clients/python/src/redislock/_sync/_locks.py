@@ -191,7 +191,7 @@ class SyncLock(LockBase):
         return self.redis.execute_command("CLIENT INFO")
 
     def _transport(self, own: bool = False) -> Transport:
-        return Transport(self.redis, self.family.key, own)
+        return Transport(self.redis, self.lock_type.key, own)
 
 
 class Lock(MutexBase[SyncClient], SyncLock):

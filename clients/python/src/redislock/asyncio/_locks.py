@@ -207,7 +207,7 @@ class AsyncLock(LockBase):
         return False
 
     def _new_local(self) -> Any:
-        return TaskLocal() if self.family.counts else ThreadLocal()
+        return TaskLocal() if self.lock_type.counts else ThreadLocal()
 
     @staticmethod
     def _new_event() -> asyncio.Event:
@@ -232,8 +232,8 @@ class AsyncLock(LockBase):
 
     def _transport(self, own: bool = False) -> Union[Transport, SharedTransport]:
         if self.shared and not own:
-            return SharedTransport(self.redis, self.family.key)
-        return Transport(self.redis, self.family.key, own)
+            return SharedTransport(self.redis, self.lock_type.key)
+        return Transport(self.redis, self.lock_type.key, own)
 
 
 class Lock(MutexBase[AsyncioClient], AsyncLock):

@@ -18,7 +18,7 @@ class Lease:
         return ("PERSIST",) if self.ms is None else ("PX", self.ms)
 
 
-class Family:
+class LockType:
     """One lock type. `holds` is always the owner's count after the command, so every command can be sent again."""
 
     kind: str
@@ -68,7 +68,7 @@ class Family:
         return ("EXISTS", *self.names)
 
 
-class Mutex(Family):
+class Mutex(LockType):
     kind = "mutex"
 
     def acquire(self, token: bytes, holds: int, lease: Lease) -> Command:
@@ -87,7 +87,7 @@ class Mutex(Family):
         return int(reply) == 1
 
 
-class Reentrant(Family):
+class Reentrant(LockType):
     kind = "reentrant"
     counts = True
 
@@ -101,7 +101,7 @@ class Reentrant(Family):
         return ("RLOCK.RENEW", self.key, token, *lease.arguments())
 
 
-class ReadWrite(Family):
+class ReadWrite(LockType):
     counts = True
 
     def __init__(self, name: Argument, mode: str) -> None:
@@ -119,7 +119,7 @@ class ReadWrite(Family):
         return ("RWLOCK.RENEW", self.key, token, *lease.arguments())
 
 
-class Permits(Family):
+class Permits(LockType):
     kind = "semaphore"
     counts = True
 
@@ -147,7 +147,7 @@ class Slot(Permits):
         return ("SLOT",)
 
 
-class MultiMutex(Family):
+class MultiMutex(LockType):
     kind = "multi"
 
     def __init__(self, names: Sequence[Argument]) -> None:
