@@ -22,11 +22,11 @@ import org.junit.jupiter.params.provider.EnumSource;
 @Timeout(300)
 final class SoakTest {
   /** A kilobyte that each pair left behind would fill this heap. */
-  private static final String HEAP = "-Xmx48m";
+  private static final String HEAP = "-Xmx20m";
 
   /** SOAK_PAIRS=100000 is the number for a release of this project. */
   private static final int PAIRS =
-      Integer.parseInt(System.getenv().getOrDefault("SOAK_PAIRS", "50000"));
+      Integer.parseInt(System.getenv().getOrDefault("SOAK_PAIRS", "20000"));
 
   private static final int THREADS = 8;
 
@@ -41,6 +41,7 @@ final class SoakTest {
                   List.of(
                       program,
                       HEAP,
+                      "-XX:TieredStopAtLevel=1", // As in pom.xml.
                       "-XX:+ExitOnOutOfMemoryError",
                       "-cp",
                       path,
@@ -76,6 +77,8 @@ final class SoakTest {
         for (Future<Void> each : all) {
           each.get();
         }
+      } finally {
+        threads.shutdownNow();
       }
       System.exit(0);
     }
@@ -90,7 +93,7 @@ final class SoakTest {
           lock.lock();
           lock.unlock();
         }
-        case 3 -> locks.mutex(name).acquireAsync(Duration.ofSeconds(10)).get().release();
+        case 3 -> locks.mutex(name).acquireAsync(Duration.ofMinutes(1)).get().release();
         case 4 -> {
           try (Hold hold = locks.mutex(name).autoRenew().acquire()) {
             hold.lost();
