@@ -24,6 +24,8 @@ abstract class Driver implements AutoCloseable {
   final ScheduledThreadPoolExecutor timer =
       new ScheduledThreadPoolExecutor(1, daemons("redislock-timer"));
 
+  final Timeouts timeouts = new Timeouts(timer);
+
   /** Opens when the locks are closed, which ends all pauses. */
   final CountDownLatch closing = new CountDownLatch(1);
 

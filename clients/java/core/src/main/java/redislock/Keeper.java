@@ -4,8 +4,6 @@ import java.lang.ref.WeakReference;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ScheduledFuture;
-import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 import org.jspecify.annotations.Nullable;
 
@@ -30,7 +28,7 @@ final class Keeper {
   private final @Nullable LockType renewed;
 
   private boolean stopped;
-  private @Nullable ScheduledFuture<?> timer;
+  private Timeouts.@Nullable Timeout timeout;
   private CompletableFuture<?> underWay = CompletableFuture.completedFuture(null);
 
   Keeper(
@@ -56,21 +54,21 @@ final class Keeper {
   synchronized CompletableFuture<?> stop() {
     stopped = true;
     driver.renewing.remove(this);
-    if (timer != null) {
-      timer.cancel(false);
+    if (timeout != null) {
+      timeout.cancel();
     }
     return underWay;
   }
 
   /** The lease was restarted, maybe with another length. */
   synchronized void again(Owner owner) {
-    if (timer != null) {
-      timer.cancel(false);
+    if (timeout != null) {
+      timeout.cancel();
     }
     boolean isEndless = (renews() ? owner.leaseMs : owner.deadline) == Clock.NEVER;
     if (!stopped && !isEndless) {
       long ms = renews() ? owner.leaseMs / 3 : owner.deadline - Clock.now() + 1;
-      timer = driver.timer.schedule(this::ring, Math.max(0, ms), TimeUnit.MILLISECONDS);
+      timeout = driver.timeouts.add(ms, this::ring);
     }
   }
 

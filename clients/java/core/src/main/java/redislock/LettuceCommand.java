@@ -32,14 +32,17 @@ final class LettuceCommand extends Command<byte[], byte[], @Nullable Object>
   /** The reply, or a {@link Trouble} if none comes. Never fails. */
   final CompletableFuture<@Nullable Object> reply = new CompletableFuture<>();
 
+  private final Runnable answered;
   private volatile boolean sent;
 
-  LettuceCommand(List<byte[]> words) {
+  /** {@code answered} runs once, after {@link #reply} is complete. */
+  LettuceCommand(List<byte[]> words, Runnable answered) {
     super(keyword(words.get(0)), new Reply(), arguments(words));
+    this.answered = answered;
   }
 
   LettuceCommand(String name) {
-    this(List.of(Words.bytes(name)));
+    this(List.of(Words.bytes(name)), () -> {});
   }
 
   private static ProtocolKeyword keyword(byte[] name) {
@@ -78,7 +81,13 @@ final class LettuceCommand extends Command<byte[], byte[], @Nullable Object>
 
   /** No reply will come. */
   void lost(String message) {
-    reply.complete(new Trouble(new RedisConnectionException(message), stage()));
+    answer(new Trouble(new RedisConnectionException(message), stage()));
+  }
+
+  void answer(@Nullable Object result) {
+    if (reply.complete(result)) {
+      answered.run();
+    }
   }
 
   @Override
@@ -86,9 +95,9 @@ final class LettuceCommand extends Command<byte[], byte[], @Nullable Object>
     super.complete();
     if (getOutput().hasError()) {
       RuntimeException error = new RedisCommandExecutionException(getOutput().getError());
-      reply.complete(new Trouble(error, Trouble.Stage.REFUSED));
+      answer(new Trouble(error, Trouble.Stage.REFUSED));
     } else {
-      reply.complete(getOutput().get());
+      answer(getOutput().get());
     }
   }
 
@@ -113,7 +122,7 @@ final class LettuceCommand extends Command<byte[], byte[], @Nullable Object>
 
   @Override
   public boolean completeExceptionally(Throwable error) {
-    reply.complete(new Trouble(Futures.unchecked(error), stage()));
+    answer(new Trouble(Futures.unchecked(error), stage()));
     return super.completeExceptionally(error);
   }
 

@@ -31,7 +31,6 @@ import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -39,6 +38,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
+import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -136,7 +136,8 @@ final class LettuceDriver extends Driver {
     private volatile Inbox.@Nullable Waiter waiter;
     private volatile @Nullable Node heard;
     private volatile @Nullable String asked;
-    private Sending sending = new Sending();
+    private volatile @Nullable Packet packet;
+    private volatile Timeouts.@Nullable Timeout blocked;
     volatile CompletableFuture<?> undoing = CompletableFuture.completedFuture(null);
 
     Running(Task<T> task, @Nullable Line line) {
@@ -151,7 +152,6 @@ final class LettuceDriver extends Driver {
 
     void begin() {
       running.add(this);
-      whenComplete((result, error) -> running.remove(this));
       if (line == null && task instanceof Acquire) {
         Node node = nodes.known(task.key);
         String channel = channel(task.key);
@@ -182,6 +182,7 @@ final class LettuceDriver extends Driver {
 
     private void proceed(Supplier<Step> next) {
       Step step;
+      Packet sending = null;
       mutex.lock();
       try {
         if (over) {
@@ -193,40 +194,38 @@ final class LettuceDriver extends Driver {
           step = new Step.GivenUp(e);
         }
         over = step instanceof Step.Done || step instanceof Step.GivenUp;
-        if (step instanceof Step.Send) {
-          sending = new Sending();
+        if (step instanceof Step.Send send) {
+          sending = packet = new Packet(send, this::replied);
         }
       } finally {
         mutex.unlock();
       }
-      perform(step);
+      perform(step, sending);
+    }
+
+    private void replied(List<@Nullable Object> replies) {
+      Timeouts.Timeout queued = blocked;
+      if (queued != null) {
+        queued.cancel();
+      }
+      Trouble trouble = Trouble.of(replies);
+      asked = trouble == null ? null : trouble.asked();
+      proceed(() -> task.replies(replies));
     }
 
     @SuppressWarnings("unchecked")
-    private void perform(Step step) {
+    private void perform(Step step, @Nullable Packet sending) {
       if (step instanceof Step.Send send) {
         Inbox.Waiter mine = waiter;
         if (mine != null) {
           mine.clear();
         }
-        ScheduledFuture<?> blocked =
-            send.blocks()
-                ? timer.schedule(task::blocked, Limits.QUEUED_MS, TimeUnit.MILLISECONDS)
-                : null;
-        CompletableFuture<List<@Nullable Object>> replying =
-            line == null
-                ? nodes.send(task.key, asked, send.packet(), send.withinMs(), sending)
-                : line.send(send.packet(), send.withinMs());
-        replying.whenComplete(
-            (replies, error) -> {
-              if (blocked != null) {
-                blocked.cancel(false);
-              }
-              List<@Nullable Object> outcome = error == null ? replies : List.of(trouble(error));
-              Trouble trouble = Trouble.of(outcome);
-              asked = trouble == null ? null : trouble.asked();
-              proceed(() -> task.replies(outcome));
-            });
+        blocked = send.blocks() ? timeouts.add(Limits.QUEUED_MS, task::blocked) : null;
+        if (line == null) {
+          nodes.send(task.key, asked, sending);
+        } else {
+          line.send(sending);
+        }
       } else if (step instanceof Step.Sleep sleep) {
         timer.schedule(() -> proceed(task::slept), sleep.ms(), TimeUnit.MILLISECONDS);
       } else if (step instanceof Step.Listen listen) {
@@ -248,6 +247,7 @@ final class LettuceDriver extends Driver {
         await(await.until());
       } else if (step instanceof Step.Done done) {
         unhear();
+        running.remove(this);
         complete((T) done.result());
       } else if (step instanceof Step.GivenUp given) {
         unhear();
@@ -260,6 +260,7 @@ final class LettuceDriver extends Driver {
     }
 
     private void end(Step.GivenUp given) {
+      running.remove(this);
       if (given.error() == null) {
         complete(null);
       } else {
@@ -275,12 +276,10 @@ final class LettuceDriver extends Driver {
       } else {
         mine.next(notice::complete);
       }
-      ScheduledFuture<?> late =
-          timer.schedule(
-              () -> notice.complete(null), Math.max(0, until - Clock.now()), TimeUnit.MILLISECONDS);
+      Timeouts.Timeout late = timeouts.add(until - Clock.now(), () -> notice.complete(null));
       notice.whenComplete(
           (message, error) -> {
-            late.cancel(false);
+            late.cancel();
             proceed(() -> task.notice(message));
           });
     }
@@ -296,14 +295,19 @@ final class LettuceDriver extends Driver {
       } finally {
         mutex.unlock();
       }
+      running.remove(this);
       unhear();
       undoing = withdraw();
       return true;
     }
 
     private CompletableFuture<?> withdraw() {
-      sending.abandon();
-      return undo(task, line, sending.over);
+      Packet latest = packet;
+      if (latest == null) {
+        return undo(task, line);
+      }
+      latest.abandon();
+      return undo(task, line, latest.over);
     }
   }
 
@@ -390,8 +394,8 @@ final class LettuceDriver extends Driver {
   private <T> CompletableFuture<T> limited(
       CompletableFuture<T> future, long withinMs, Runnable late) {
     if (!future.isDone()) {
-      ScheduledFuture<?> timing = timer.schedule(late, withinMs, TimeUnit.MILLISECONDS);
-      future.whenComplete((result, error) -> timing.cancel(false));
+      Timeouts.Timeout timeout = timeouts.add(withinMs, late);
+      future.whenComplete((result, error) -> timeout.cancel());
     }
     return future;
   }
@@ -402,17 +406,50 @@ final class LettuceDriver extends Driver {
   }
 
   /**
-   * A request that waits for a connection. If multiple requests wait for one connection, the latest
-   * is sent first, so a withdrawal must not start before its request was sent or abandoned.
+   * The commands of a step. If multiple packets wait for one connection, the latest is sent first,
+   * so a withdrawal must not start before its request was sent or abandoned.
    */
-  private static final class Sending {
+  private final class Packet {
+    private final List<LettuceCommand> commands;
+    private final AtomicInteger missing;
+    private final Consumer<List<@Nullable Object>> replied;
     private final AtomicBoolean decided = new AtomicBoolean();
 
     /** Completes when it was sent or abandoned. */
     final CompletableFuture<Void> over = new CompletableFuture<>();
 
+    private volatile Timeouts.@Nullable Timeout timeout;
+    private volatile @Nullable Connection connection;
+    private volatile @Nullable Consumer<Trouble> failed;
+
+    /** {@code replied}: takes what {@link Task#replies} takes, once. */
+    Packet(Step.Send send, Consumer<List<@Nullable Object>> replied) {
+      this.replied = replied;
+      missing = new AtomicInteger(send.packet().size());
+      commands = new ArrayList<>(missing.get());
+      for (List<byte[]> words : send.packet()) {
+        commands.add(new LettuceCommand(words, this::answered));
+      }
+      timeout = timeouts.add(send.withinMs(), () -> lost("no reply in time"));
+    }
+
+    /** Sends it once the connection is there. {@code failed} is called before its replies are. */
+    void sendOver(
+        CompletionStage<Connection> connecting, boolean asking, Consumer<Trouble> failed) {
+      this.failed = failed;
+      connecting.whenComplete(
+          (connection, error) -> {
+            if (error != null) {
+              fail(trouble(error));
+            } else if (!isOver() && begins()) {
+              connection.dispatch(this, asking);
+              over.complete(null);
+            }
+          });
+    }
+
     /** False: it was abandoned. */
-    boolean begins() {
+    private boolean begins() {
       return decided.compareAndSet(false, true);
     }
 
@@ -421,41 +458,49 @@ final class LettuceDriver extends Driver {
         over.complete(null);
       }
     }
+
+    boolean isOver() {
+      return missing.get() == 0;
+    }
+
+    void lost(String message) {
+      commands.forEach(each -> each.lost(message));
+    }
+
+    void fail(Trouble trouble) {
+      commands.forEach(each -> each.answer(trouble));
+    }
+
+    private void answered() {
+      if (missing.decrementAndGet() > 0) {
+        return;
+      }
+      Timeouts.Timeout limit = timeout;
+      if (limit != null) {
+        limit.cancel();
+      }
+      Connection used = connection;
+      if (used != null) {
+        used.answered(this);
+      }
+      List<@Nullable Object> replies = new ArrayList<>(commands.size());
+      commands.forEach(each -> replies.add(each.reply.join()));
+      Trouble trouble = Trouble.of(replies);
+      if (trouble != null) {
+        nodes.failed(trouble);
+        Consumer<Trouble> listener = failed;
+        if (listener != null) {
+          listener.accept(trouble);
+        }
+      }
+      replied.accept(replies);
+    }
   }
 
-  /**
-   * Sends once the connection is there. Never fails; completes with what {@link Task#replies}
-   * takes.
-   */
-  private CompletableFuture<List<@Nullable Object>> send(
-      CompletionStage<Connection> connecting,
-      List<List<byte[]>> packet,
-      long withinMs,
-      boolean asking,
-      Sending sending) {
-    List<LettuceCommand> commands = packet.stream().map(LettuceCommand::new).toList();
-    CompletableFuture<?>[] replies =
-        commands.stream().map(each -> each.reply).toArray(CompletableFuture[]::new);
-    CompletableFuture<List<@Nullable Object>> all =
-        CompletableFuture.allOf(replies)
-            .thenApply(none -> commands.stream().map(each -> each.reply.join()).toList());
-    connecting.whenComplete(
-        (connection, error) -> {
-          if (error != null) {
-            Trouble trouble = trouble(error);
-            commands.forEach(each -> each.reply.complete(trouble));
-          } else if (!all.isDone() && sending.begins()) {
-            connection.dispatch(commands, asking);
-            sending.over.complete(null);
-          }
-        });
-    return limited(all, withinMs, () -> commands.forEach(each -> each.lost("no reply in time")));
-  }
-
-  /** A connection, with the commands that have no reply yet. */
-  private static final class Connection implements RedisConnectionStateListener {
+  /** A connection, with the packets that have no reply yet. */
+  private final class Connection implements RedisConnectionStateListener {
     final StatefulRedisConnection<byte[], byte[]> redis;
-    private final Set<LettuceCommand> sent = ConcurrentHashMap.newKeySet();
+    private final Set<Packet> sent = ConcurrentHashMap.newKeySet();
     private final Runnable onEnd;
 
     /** Why no further command may be sent over it; null if it is usable. */
@@ -470,25 +515,31 @@ final class LettuceDriver extends Driver {
       }
     }
 
-    void dispatch(List<LettuceCommand> commands, boolean asking) {
-      List<LettuceCommand> packet = new ArrayList<>(commands.size());
-      for (LettuceCommand each : commands) {
-        sent.add(each);
-        each.reply.whenComplete((reply, error) -> answered(each));
-        if (asking) {
-          packet.add(new LettuceCommand("ASKING"));
-        }
-        packet.add(each);
+    void dispatch(Packet packet, boolean asking) {
+      packet.connection = this;
+      sent.add(packet);
+      if (packet.isOver()) {
+        sent.remove(packet);
       }
-      // Read this after adding the commands, because retire() closes the connection only once there
+      // Read this after adding the packet, because retire() closes the connection only once there
       // are none.
       String why = retired;
       if (why != null) {
-        commands.forEach(each -> each.lost(why));
+        packet.lost(why);
         return;
       }
+      List<LettuceCommand> commands = packet.commands;
       try {
-        redis.dispatch(packet);
+        if (asking) {
+          redis.dispatch(
+              commands.stream()
+                  .flatMap(each -> Stream.of(new LettuceCommand("ASKING"), each))
+                  .toList());
+        } else if (commands.size() == 1) {
+          redis.dispatch(commands.get(0));
+        } else {
+          redis.dispatch(commands);
+        }
       } catch (Throwable e) {
         // Including Errors, because a future swallows what its callback throws.
         commands.forEach(each -> each.completeExceptionally(e));
@@ -499,7 +550,7 @@ final class LettuceDriver extends Driver {
     }
 
     /**
-     * Closes it as soon as the commands that were sent over it have their replies. Closing it
+     * Closes it as soon as the packets that were sent over it have their replies. Closing it
      * earlier would leave their outcome unknown.
      */
     void retire(Trouble why) {
@@ -507,8 +558,8 @@ final class LettuceDriver extends Driver {
       closeIfAnswered();
     }
 
-    private void answered(LettuceCommand command) {
-      sent.remove(command);
+    void answered(Packet packet) {
+      sent.remove(packet);
       closeIfAnswered();
     }
 
@@ -616,30 +667,28 @@ final class LettuceDriver extends Driver {
       ended.thenAccept(close);
     }
 
-    CompletableFuture<List<@Nullable Object>> send(
-        List<List<byte[]>> packet, long withinMs, boolean asking, Sending sending) {
+    void send(Packet packet, boolean asking) {
       CompletableFuture<Connection> current = connection();
-      return LettuceDriver.this
-          .send(current, packet, withinMs, asking, sending)
-          .whenComplete(
-              (replies, error) -> {
-                Trouble trouble = Trouble.of(replies);
-                if (trouble != null && trouble.endsConnection()) {
-                  boolean isRefused = trouble.stage == Trouble.Stage.REFUSED;
-                  drop(
-                      current,
-                      each -> {
-                        if (isRefused) {
-                          each.retire(trouble);
-                        } else {
-                          LettuceDriver.close(each.redis);
-                        }
-                      });
-                  if (isRefused) {
-                    deafen();
-                  }
-                }
-              });
+      packet.sendOver(current, asking, trouble -> failed(current, trouble));
+    }
+
+    private void failed(CompletableFuture<Connection> current, Trouble trouble) {
+      if (!trouble.endsConnection()) {
+        return;
+      }
+      boolean isRefused = trouble.stage == Trouble.Stage.REFUSED;
+      drop(
+          current,
+          each -> {
+            if (isRefused) {
+              each.retire(trouble);
+            } else {
+              LettuceDriver.close(each.redis);
+            }
+          });
+      if (isRefused) {
+        deafen();
+      }
     }
 
     boolean hears(String channel) {
@@ -779,12 +828,10 @@ final class LettuceDriver extends Driver {
     @Nullable Node known(byte[] key);
 
     /** The node of {@link Trouble#asked()}, or that of the key. */
-    CompletableFuture<List<@Nullable Object>> send(
-        byte[] key,
-        @Nullable String asked,
-        List<List<byte[]>> packet,
-        long withinMs,
-        Sending sending);
+    void send(byte[] key, @Nullable String asked, Packet packet);
+
+    /** Called with the failure of each packet. */
+    void failed(Trouble trouble);
 
     CompletableFuture<Node> listen(byte[] key, String channel, long withinMs);
 
@@ -814,14 +861,12 @@ final class LettuceDriver extends Driver {
     }
 
     @Override
-    public CompletableFuture<List<@Nullable Object>> send(
-        byte[] key,
-        @Nullable String asked,
-        List<List<byte[]>> packet,
-        long withinMs,
-        Sending sending) {
-      return node.send(packet, withinMs, false, sending);
+    public void send(byte[] key, @Nullable String asked, Packet packet) {
+      node.send(packet, false);
     }
+
+    @Override
+    public void failed(Trouble trouble) {}
 
     @Override
     public CompletableFuture<Node> listen(byte[] key, String channel, long withinMs) {
@@ -934,25 +979,26 @@ final class LettuceDriver extends Driver {
     }
 
     @Override
-    public CompletableFuture<List<@Nullable Object>> send(
-        byte[] key,
-        @Nullable String asked,
-        List<List<byte[]>> packet,
-        long withinMs,
-        Sending sending) {
-      CompletableFuture<List<@Nullable Object>> replying =
-          asked == null
-              ? node(key).thenCompose(node -> node.send(packet, withinMs, false, sending))
-              : at(asked).send(packet, withinMs, true, sending);
-      return limited(replying, withinMs + Limits.KEPT_MS)
+    public void send(byte[] key, @Nullable String asked, Packet packet) {
+      if (asked != null) {
+        at(asked).send(packet, true);
+        return;
+      }
+      node(key)
           .whenComplete(
-              (replies, error) -> failed(error == null ? Trouble.of(replies) : trouble(error)));
+              (node, error) -> {
+                if (error == null) {
+                  node.send(packet, false);
+                } else {
+                  packet.fail(trouble(error));
+                }
+              });
     }
 
     /** Refreshes the map of slots if this failure means that some may have moved. */
-    private void failed(@Nullable Trouble trouble) {
-      if (trouble != null
-          && (trouble.code().equals("MOVED") || trouble.stage != Trouble.Stage.REFUSED)) {
+    @Override
+    public void failed(Trouble trouble) {
+      if (trouble.code().equals("MOVED") || trouble.stage != Trouble.Stage.REFUSED) {
         client.refreshPartitionsAsync();
       }
     }
@@ -961,7 +1007,12 @@ final class LettuceDriver extends Driver {
     public CompletableFuture<Node> listen(byte[] key, String channel, long withinMs) {
       return node(key)
           .thenCompose(node -> node.listen(channel, withinMs))
-          .whenComplete((node, error) -> failed(error == null ? null : trouble(error)));
+          .whenComplete(
+              (node, error) -> {
+                if (error != null) {
+                  failed(trouble(error));
+                }
+              });
     }
 
     @Override
@@ -1016,21 +1067,15 @@ final class LettuceDriver extends Driver {
       this.key = key;
     }
 
-    CompletableFuture<List<@Nullable Object>> send(List<List<byte[]>> packet, long withinMs) {
+    void send(Packet packet) {
       Connecting current = connecting();
-      return LettuceDriver.this
-          .send(current.made, packet, withinMs, asked != null, new Sending())
-          .whenComplete(
-              (replies, error) -> {
-                Trouble trouble = Trouble.of(replies);
-                if (trouble != null) {
-                  drop(current);
-                  asked = trouble.asked();
-                  if (nodes instanceof Cluster cluster) {
-                    cluster.failed(trouble);
-                  }
-                }
-              });
+      packet.sendOver(
+          current.made,
+          asked != null,
+          trouble -> {
+            drop(current);
+            asked = trouble.asked();
+          });
     }
 
     /**
@@ -1123,7 +1168,9 @@ final class LettuceDriver extends Driver {
 
     @Override
     public CompletableFuture<@Nullable Object> check(List<byte[]> words, long withinMs) {
-      return send(List.of(words), withinMs).thenApply(replies -> replies.get(0));
+      CompletableFuture<@Nullable Object> reply = new CompletableFuture<>();
+      send(new Packet(new Step.Send(words, withinMs), replies -> reply.complete(replies.get(0))));
+      return reply;
     }
 
     @Override
