@@ -31,13 +31,17 @@ record Context(
 
   static final System.Logger LOG = System.getLogger("redislock");
   private static final SecureRandom RANDOM = new SecureRandom();
-  private static final String HOST = host();
+  private static final String TOKEN_PREFIX = tokenPrefix();
 
   /** host:pid:random, at most 38 bytes, which the server stores without a second object. */
   static byte[] newToken() {
-    String tail =
-        ":" + ProcessHandle.current().pid() + ":" + HexFormat.of().toHexDigits(RANDOM.nextLong());
-    return Words.bytes(HOST.substring(0, Math.min(HOST.length(), 38 - tail.length())) + tail);
+    return Words.bytes(TOKEN_PREFIX + HexFormat.of().toHexDigits(RANDOM.nextLong()));
+  }
+
+  private static String tokenPrefix() {
+    String host = host();
+    String pid = ":" + ProcessHandle.current().pid() + ":";
+    return host.substring(0, Math.min(host.length(), 38 - 16 - pid.length())) + pid;
   }
 
   private static String host() {

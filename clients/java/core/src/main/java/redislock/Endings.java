@@ -1,5 +1,6 @@
 package redislock;
 
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -13,26 +14,53 @@ import java.util.function.Function;
 final class Endings {
   private static final CompletableFuture<?> NONE = CompletableFuture.completedFuture(null);
 
-  private final ConcurrentHashMap<String, CompletableFuture<?>> last = new ConcurrentHashMap<>();
-  private final ConcurrentHashMap<String, Long> distrust = new ConcurrentHashMap<>();
+  private final ConcurrentHashMap<Id, CompletableFuture<?>> last = new ConcurrentHashMap<>();
+  private final ConcurrentHashMap<Id, Long> distrust = new ConcurrentHashMap<>();
+
+  /** A key and a token. */
+  private static final class Id {
+    private final byte[] key;
+    private final byte[] token;
+
+    Id(byte[] key, byte[] token) {
+      this.key = key;
+      this.token = token;
+    }
+
+    @Override
+    public boolean equals(Object other) {
+      return other instanceof Id id && Arrays.equals(key, id.key) && Arrays.equals(token, id.token);
+    }
+
+    @Override
+    public int hashCode() {
+      return 31 * Arrays.hashCode(key) + Arrays.hashCode(token);
+    }
+  }
 
   /** Adds a request. Completes when the earlier ones have ended, and never fails. */
   CompletableFuture<?> add(List<byte[]> keys, byte[] token, CompletableFuture<?> request) {
-    CompletableFuture<?> over = request.handle((result, error) -> null);
-    return all(keys, token, id -> add(id, over));
+    return all(keys, token, id -> add(id, request));
   }
 
-  private CompletableFuture<?> add(String id, CompletableFuture<?> over) {
+  private CompletableFuture<?> add(Id id, CompletableFuture<?> request) {
     CompletableFuture<?>[] earlier = {NONE};
-    CompletableFuture<?> both =
+    CompletableFuture<?> latest =
         last.compute(
             id,
             (same, before) -> {
-              earlier[0] = before == null ? NONE : before;
-              return before == null ? over : CompletableFuture.allOf(before, over);
+              if (before == null) {
+                return request;
+              }
+              earlier[0] = ended(before);
+              return CompletableFuture.allOf(earlier[0], ended(request));
             });
-    both.thenRun(() -> last.remove(id, both));
+    latest.whenComplete((result, error) -> last.remove(id, latest));
     return earlier[0];
+  }
+
+  private static CompletableFuture<?> ended(CompletableFuture<?> request) {
+    return request.handle((result, error) -> null);
   }
 
   boolean areOver() {
@@ -41,13 +69,16 @@ final class Endings {
 
   /** Completes when all requests of the owner have ended; never fails. */
   CompletableFuture<?> settled(List<byte[]> keys, byte[] token) {
-    return last.isEmpty() ? NONE : all(keys, token, id -> last.getOrDefault(id, NONE));
+    return last.isEmpty() ? NONE : all(keys, token, id -> ended(last.getOrDefault(id, NONE)));
   }
 
   private static CompletableFuture<?> all(
-      List<byte[]> keys, byte[] token, Function<String, CompletableFuture<?>> of) {
+      List<byte[]> keys, byte[] token, Function<Id, CompletableFuture<?>> of) {
+    if (keys.size() == 1) {
+      return of.apply(new Id(keys.get(0), token));
+    }
     return CompletableFuture.allOf(
-        keys.stream().map(key -> of.apply(id(key, token))).toArray(CompletableFuture[]::new));
+        keys.stream().map(key -> of.apply(new Id(key, token))).toArray(CompletableFuture[]::new));
   }
 
   /**
@@ -56,15 +87,13 @@ final class Endings {
   void distrust(List<byte[]> keys, byte[] token) {
     long now = Clock.now();
     distrust.values().removeIf(until -> until < now);
-    keys.forEach(key -> distrust.put(id(key, token), now + 2 * Limits.SLICE_MS + Limits.LATE_MS));
+    keys.forEach(
+        key -> distrust.put(new Id(key, token), now + 2 * Limits.SLICE_MS + Limits.LATE_MS));
   }
 
   boolean isDistrusted(List<byte[]> keys, byte[] token) {
     return !distrust.isEmpty()
-        && keys.stream().anyMatch(key -> distrust.getOrDefault(id(key, token), -1L) > Clock.now());
-  }
-
-  private static String id(byte[] key, byte[] token) {
-    return Words.json(key) + ' ' + Words.json(token);
+        && keys.stream()
+            .anyMatch(key -> distrust.getOrDefault(new Id(key, token), -1L) > Clock.now());
   }
 }

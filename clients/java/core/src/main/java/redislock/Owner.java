@@ -102,8 +102,12 @@ final class Owner {
   }
 
   synchronized boolean holdsBeside(String mode) {
-    return holds.entrySet().stream()
-        .anyMatch(each -> !each.getKey().equals(mode) && each.getValue() > 0);
+    for (Map.Entry<String, Integer> each : holds.entrySet()) {
+      if (!each.getKey().equals(mode) && each.getValue() > 0) {
+        return true;
+      }
+    }
+    return false;
   }
 
   /** True if it is renewed, or bound to a session. */

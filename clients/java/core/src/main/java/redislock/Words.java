@@ -24,15 +24,21 @@ final class Words {
   static List<byte[]> of(Object... parts) {
     List<byte[]> words = new ArrayList<>(parts.length + 2);
     for (Object part : parts) {
-      if (part instanceof byte[] raw) {
-        words.add(raw);
-      } else if (part instanceof List<?> several) {
-        words.addAll(of(several.toArray()));
-      } else {
-        words.add(bytes(part.toString()));
-      }
+      add(words, part);
     }
     return words;
+  }
+
+  private static void add(List<byte[]> words, Object part) {
+    if (part instanceof byte[] raw) {
+      words.add(raw);
+    } else if (part instanceof List<?> several) {
+      for (Object each : several) {
+        add(words, each);
+      }
+    } else {
+      words.add(bytes(part.toString()));
+    }
   }
 
   /** The text of UTF-8 bytes; null if they are not UTF-8. */
