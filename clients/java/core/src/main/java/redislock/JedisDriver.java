@@ -13,8 +13,8 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentLinkedDeque;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -35,8 +35,8 @@ import redis.clients.jedis.util.Pool;
 
 /**
  * The driver for Jedis. Each request, including one that waits in the server's queue, uses a
- * connection of the pool. At most half of a pool waits, and further waits open separate
- * connections, because the release of the lock needs one of the pool.
+ * connection of the pool. At most half of a pool waits, and further waits use separate connections,
+ * because the release of the lock needs one of the pool.
  */
 final class JedisDriver extends Driver {
   /**
@@ -46,7 +46,11 @@ final class JedisDriver extends Driver {
   private static final long INTERRUPT_MS = 20;
 
   private final ConnectionProvider provider;
-  private final Map<Pool<Connection>, Semaphore> mayWait = new ConcurrentHashMap<>();
+
+  /** A separate connection that no wait has used for this long is closed. */
+  static final long IDLE_MS = 1000;
+
+  private final Map<Pool<Connection>, Waits> waits = new ConcurrentHashMap<>();
   private final Map<Sending, Thread> interruptible = new ConcurrentHashMap<>();
   private final AtomicBoolean watching = new AtomicBoolean();
 
@@ -100,6 +104,7 @@ final class JedisDriver extends Driver {
   @Override
   void end() {
     interruptible.keySet().forEach(Sending::cut);
+    waits.values().forEach(each -> each.closeIdle(Clock.NEVER));
   }
 
   @Override
@@ -295,10 +300,10 @@ final class JedisDriver extends Driver {
       @Nullable Runnable blocked)
       throws Trouble, InterruptedException {
     Pool<Connection> pool = pool(key, asked);
-    Semaphore permits = blocked != null ? mayWait.computeIfAbsent(pool, JedisDriver::half) : null;
-    boolean isPooled = permits == null || permits.tryAcquire();
+    Waits waiting = blocked != null ? waits.computeIfAbsent(pool, Waits::new) : null;
+    boolean isPooled = waiting == null || waiting.pooled.tryAcquire();
     try {
-      Connection connection = isPooled ? borrowed(pool, withinMs) : made(pool, withinMs);
+      Connection connection = isPooled ? borrowed(pool, withinMs) : waiting.separate(withinMs);
       Sending sending = new Sending(connection);
       boolean reusable = false;
       try {
@@ -308,6 +313,9 @@ final class JedisDriver extends Driver {
         if (isBroken) {
           // The other idle connections are most likely broken as well.
           pool.clear();
+          if (waiting != null) {
+            waiting.closeIdle(Clock.NEVER);
+          }
         }
         // A session that was not released is still bound to it.
         boolean isBound = packet.size() > 1 && replies.get(packet.size() - 1) instanceof Trouble;
@@ -317,11 +325,13 @@ final class JedisDriver extends Driver {
         }
         return replies;
       } finally {
-        if (!isPooled) {
-          quietly(connection);
+        if (reusable && !isPooled) {
+          waiting.keep(connection);
         } else if (reusable) {
           connection.rollbackTimeout();
           pool.returnResource(connection);
+        } else if (!isPooled) {
+          quietly(connection);
         } else {
           quietly(connection);
           // The pool replaces it at once, and connecting may take seconds.
@@ -329,8 +339,8 @@ final class JedisDriver extends Driver {
         }
       }
     } finally {
-      if (permits != null && isPooled) {
-        permits.release();
+      if (waiting != null && isPooled) {
+        waiting.pooled.release();
       }
     }
   }
@@ -343,8 +353,54 @@ final class JedisDriver extends Driver {
     }
   }
 
-  private static Semaphore half(Pool<Connection> pool) {
-    return new Semaphore(pool.getMaxTotal() < 0 ? Integer.MAX_VALUE : pool.getMaxTotal() / 2);
+  /**
+   * The connections of the requests that may wait: half of a pool, and beyond that separate ones
+   * with the pool's parameters. Connecting costs several times as much as a hand-off, so the next
+   * wait reuses a separate connection.
+   */
+  private final class Waits {
+    final Semaphore pooled;
+    private final Pool<Connection> pool;
+    private final ConcurrentLinkedDeque<Idle> idle = new ConcurrentLinkedDeque<>();
+    private final AtomicBoolean sweeping = new AtomicBoolean();
+
+    private record Idle(Connection connection, long since) {}
+
+    Waits(Pool<Connection> pool) {
+      this.pool = pool;
+      pooled = new Semaphore(pool.getMaxTotal() < 0 ? Integer.MAX_VALUE : pool.getMaxTotal() / 2);
+    }
+
+    Connection separate(long withinMs) throws Trouble, InterruptedException {
+      Idle latest = pool.isClosed() ? null : idle.pollFirst();
+      return latest != null ? latest.connection : made(pool, withinMs);
+    }
+
+    void keep(Connection connection) {
+      idle.addFirst(new Idle(connection, Clock.now()));
+      if (isClosed()) {
+        closeIdle(Clock.NEVER);
+      } else if (sweeping.compareAndSet(false, true)) {
+        timeouts.add(IDLE_MS, this::sweep);
+      }
+    }
+
+    private void sweep() {
+      sweeping.set(false);
+      closeIdle(Clock.now() - IDLE_MS);
+      if (!idle.isEmpty() && sweeping.compareAndSet(false, true)) {
+        timeouts.add(IDLE_MS, this::sweep);
+      }
+    }
+
+    /** Closes those that were last used by then. */
+    void closeIdle(long by) {
+      for (Idle each : idle) {
+        if (each.since <= by && idle.remove(each)) {
+          quietly(each.connection);
+        }
+      }
+    }
   }
 
   /** Refreshes the map of slots if this failure means that some may have moved. */
@@ -517,8 +573,7 @@ final class JedisDriver extends Driver {
     List<@Nullable Object> exchange(
         List<List<byte[]>> packet, boolean asking, long withinMs, @Nullable Runnable blocked) {
       List<@Nullable Object> replies = new ArrayList<>(packet.size());
-      ScheduledFuture<?> telling =
-          blocked == null ? null : timer.schedule(blocked, Limits.QUEUED_MS, TimeUnit.MILLISECONDS);
+      Timeouts.Timeout telling = blocked == null ? null : timeouts.add(Limits.QUEUED_MS, blocked);
       interruptible.put(this, Thread.currentThread());
       if (watching.compareAndSet(false, true)) {
         watch();
@@ -553,7 +608,7 @@ final class JedisDriver extends Driver {
         interruptible.remove(this);
         over();
         if (telling != null) {
-          telling.cancel(false);
+          telling.cancel();
         }
       }
       return replies;
