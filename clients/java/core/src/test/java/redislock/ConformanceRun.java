@@ -309,6 +309,8 @@ abstract class ConformanceRun extends Cases {
 
   @Test
   void nextToOldClients() throws Exception {
+    // Connects first: the wait below is short.
+    locks.mutex("connects").acquire().release();
     server.ask("SET", "k", "an old client's");
     Mutex mixed = locks.mutex("k").mixed(ms(20));
     assertThrows(NotAcquiredException.class, () -> mixed.run(ms(1000), "INCR", "n"));
