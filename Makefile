@@ -44,8 +44,9 @@ SCRIPTS = git grep -lE '^\#!/' -- ':!*.md'
 BASH_4 = 'mapfile|readarray|(declare|local) -[a-zA-Z]*[An]|\$$\{[A-Za-z_]+(\[[^]]*\])?[,^@]|\|&|&>>|coproc|BASHPID|;;&'
 
 .PHONY: help help-all setup build run test rules-tested test-module module-tested test-clients module-built \
-	tests-built clients-built clients-tested test-clients-faults test-adopt test-all test-newest check faults servers \
-	mutants fuzz memcheck lint install dist test-dist book demo bench bench-quick bench-adopt bench-clients bench-peers
+	tests-built clients-built clients-installed clients-tested test-clients-faults test-adopt test-all test-newest \
+	check faults servers mutants fuzz memcheck lint install dist test-dist book demo bench bench-quick bench-adopt \
+	bench-clients bench-peers
 
 help: ## the most common targets
 	@awk -v wanted="$(FIRST)" $(HELP)
@@ -65,24 +66,19 @@ run: ## start redis-server with the module, in the foreground (PORT=6379, REDIS_
 	@PORT=$(PORT) MODULE=$(MODULE) scripts/run
 
 # The release build of the module keeps one core busy for a minute. In parallel, everything else is compiled and
-# installed, and the unit tests run. The suites that mostly wait for servers follow, enough at a time to keep both cores
-# busy.
+# installed, and the unit tests run: all at once, because cargo compiles only one of the two in target/quick at a time.
+# The suites that mostly wait for servers follow, enough at a time to keep both cores busy.
 test: ## run every test, against real servers (REDIS_SERVER=path for another server)
 	@scripts/setup compiler libclang redis cli faketime deb python node go java openssl languages
 	@$(SHOW_TIMES) begin_times
-	@$(MAKE) --no-print-directory -j 2 module-built rules-tested
+	@$(MAKE) --no-print-directory -j 4 module-built rules-tested clients-built clients-installed
 	@$(MAKE) --no-print-directory -j 2 module-tested clients-tested
 	@$(SHOW_TIMES) show_times "make test"
-
-rules-tested: tests-built clients-built
-	scripts/test-clients install
-	scripts/test-module rules
 
 test-module: ## run the tests of the module and its tools
 	@scripts/setup compiler libclang redis cli faketime deb
 	@$(SHOW_TIMES) begin_times
-	@$(MAKE) --no-print-directory -j 2 module-built tests-built
-	@scripts/test-module rules
+	@$(MAKE) --no-print-directory -j 2 module-built rules-tested
 	@$(MAKE) --no-print-directory module-tested
 	@$(SHOW_TIMES) show_times "make test-module"
 
@@ -91,8 +87,8 @@ module-tested:
 	@scripts/package deb module || [ $$? = 77 ]
 	@$(MANY_FILES); scripts/test-module
 
-test-clients: module-built clients-built ## run the tests of the clients and the CLI; needs PyPI, npm, Maven, Go modules
-	@$(MANY_FILES); scripts/test-clients install && scripts/test-clients
+test-clients: module-built clients-built clients-installed ## test the clients and the CLI; needs PyPI, npm, Maven, Go
+	@$(MANY_FILES); scripts/test-clients
 
 module-built:
 	@scripts/setup compiler libclang redis cli faketime deb
@@ -102,10 +98,17 @@ tests-built:
 	@scripts/setup compiler libclang
 	scripts/test-module build
 
+rules-tested: tests-built
+	scripts/test-module rules
+
 # Only the module is tested as a release build. The CLI is packaged from the test profile, which builds faster.
 clients-built:
 	@scripts/setup compiler libclang redis cli python node go java openssl deb languages
 	scripts/test-clients build
+
+clients-installed:
+	@scripts/setup compiler libclang redis cli python node go java openssl deb languages
+	scripts/test-clients install
 
 clients-tested:
 	@$(MANY_FILES); scripts/test-clients

@@ -3,7 +3,7 @@ ELSEWHERE. A new line without a test fails.
 
     python3 packaging/test_lines.py [Listed] [Played] [Installed] [Compiled]
 
-Compiled takes minutes: it belongs to `make test-dist`, the others to `make test`.
+Compiled takes minutes: it belongs to `make test-dist`, the others to `make test`, Installed only in CI.
 """
 
 from __future__ import annotations
