@@ -66,7 +66,9 @@ func (c *call) result() (any, *failure) {
 func (l *line) send(ctx context.Context, limit time.Duration, commands ...[]any) ([]reply, *link, *failure) {
 	c := &call{packet: make([]byte, 0, 128*len(commands)), commands: len(commands), ends: time.Now().Add(limit),
 		done: make(chan struct{})}
-	c.replies = c.one[:0]
+	if c.replies = c.one[:0]; len(commands) > len(c.one) {
+		c.replies = make([]reply, 0, len(commands))
+	}
 	for _, words := range commands {
 		c.packet = appendCommand(c.packet, words)
 	}

@@ -67,23 +67,35 @@ func (t *lockType) step() int {
 	return 1
 }
 
-// names are the prefixes of the commands, and modes the argument after the owner.
+// names are the commands, as appendCommand takes them: made once, a request does not allocate them. modes are the
+// argument after the owner.
 var (
-	names = map[string]string{kindMutex: "LOCK", kindReentrant: "RLOCK", kindRead: "RWLOCK", kindWrite: "RWLOCK",
-		kindSemaphore: "SEM", kindMulti: "MLOCK"}
+	names = map[string]verbs{kindMutex: verbsOf("LOCK"), kindReentrant: verbsOf("RLOCK"), kindRead: verbsOf("RWLOCK"),
+		kindWrite: verbsOf("RWLOCK"), kindSemaphore: verbsOf("SEM"), kindMulti: verbsOf("MLOCK")}
 	modes = map[string]string{kindRead: "READ", kindWrite: "WRITE"}
 )
 
-func (t *lockType) command(verb, token string) []any {
-	words := append(make([]any, 0, 8), names[t.kind]+"."+verb)
+type verbs struct{ acquire, release, renew any }
+
+func verbsOf(prefix string) verbs {
+	return verbs{prefix + ".ACQUIRE", prefix + ".RELEASE", prefix + ".RENEW"}
+}
+
+func (t *lockType) command(name any, token string) []any {
+	words := append(make([]any, 0, 12), name)
 	if t.kind == kindMulti {
 		words = append(words, len(t.keys))
 	}
 	for _, key := range t.keys {
 		words = append(words, key)
 	}
-	words = append(words, token)
-	if mode := modes[t.kind]; mode != "" && verb != "RENEW" {
+	return append(words, token)
+}
+
+// inMode is a command that has the mode of a read/write lock.
+func (t *lockType) inMode(name any, token string) []any {
+	words := t.command(name, token)
+	if mode := modes[t.kind]; mode != "" {
 		words = append(words, mode)
 	}
 	return words
@@ -92,7 +104,7 @@ func (t *lockType) command(verb, token string) []any {
 // acquire returns the command. holds is the owner's count in this mode after the grant, so that the same bytes can be
 // sent again.
 func (t *lockType) acquire(token string, holds int, lease time.Duration) []any {
-	words := t.command("ACQUIRE", token)
+	words := t.inMode(names[t.kind].acquire, token)
 	if t.kind == kindSemaphore {
 		words = append(words, "LIMIT", t.limit)
 	}
@@ -108,7 +120,7 @@ func (t *lockType) acquire(token string, holds int, lease time.Duration) []any {
 // release returns the command. holds is the owner's count in this mode after it. Only requests for a mutex can wait for
 // the work to be done.
 func (t *lockType) release(token string, holds int, done work) []any {
-	words := t.command("RELEASE", token)
+	words := t.inMode(names[t.kind].release, token)
 	if t.counts() {
 		return append(words, "HOLDS", holds)
 	}
@@ -119,7 +131,7 @@ func (t *lockType) release(token string, holds int, done work) []any {
 }
 
 func (t *lockType) renew(token string, lease time.Duration) []any {
-	return withLease(t.command("RENEW", token), lease)
+	return withLease(t.command(names[t.kind].renew, token), lease)
 }
 
 func (t *lockType) held(token string) []any { return []any{"LOCK.HELD", t.key(), token} }

@@ -13,7 +13,10 @@ import (
 const longestToken = 38
 
 // makeToken returns a new owner ID that is readable in LOCK.INFO: host:pid:random.
-func makeToken() string { return prefix() + randomHex() }
+func makeToken() string {
+	token := make([]byte, 0, longestToken) // Stays on the stack, as its number does.
+	return string(appendRandom(append(token, prefix()...)))
+}
 
 // prefix asks the system once: host and process do not change.
 var prefix = sync.OnceValue(func() string {
@@ -38,8 +41,10 @@ func prefixOf(host string) string {
 const randomDigits = 16
 
 // randomHex returns 64 random bits.
-func randomHex() string {
+func randomHex() string { return string(appendRandom(nil)) }
+
+func appendRandom(text []byte) []byte {
 	var random [randomDigits / 2]byte
 	_, _ = crand.Read(random[:]) // Never fails: the runtime crashes the program instead.
-	return hex.EncodeToString(random[:])
+	return hex.AppendEncode(text, random[:])
 }
