@@ -35,7 +35,7 @@ use crate::transport::Transport;
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    connector: Connector,
+    connector: Arc<Connector>,
 }
 
 impl Client {
@@ -74,32 +74,32 @@ impl Client {
     }
 
     fn of(servers: Servers) -> Client {
-        Client { connector: Connector::to(servers) }
+        Client { connector: Arc::new(Connector::to(servers)) }
     }
 
     /// Sets the timeout for connecting. Default: 2 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Client {
-        self.connector.timeouts.connect = timeout;
+        Arc::make_mut(&mut self.connector).timeouts.connect = timeout;
         self
     }
 
     /// Sets how long a reply may take before its connection counts as lost; None: no limit. Default: 5 s. A wait is
     /// split into slices of three quarters of it, each with the same token, which keeps the queue position.
     pub fn reply_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Client {
-        self.connector.timeouts.reply = timeout.into();
+        Arc::make_mut(&mut self.connector).timeouts.reply = timeout.into();
         self
     }
 
     /// Sets the observer of the locks that this client creates from now on: a closure, or `OpenTelemetry` (feature
     /// `opentelemetry`). It cannot change the outcome of a call.
     pub fn observer(mut self, observer: impl Observer + 'static) -> Client {
-        self.connector.observed = Observed::by(observer);
+        Arc::make_mut(&mut self.connector).observed = Observed::by(observer);
         self
     }
 
     /// Creates a lock of any type.
     pub fn lock(&self, family: Family) -> Lock {
-        Lock::new(self.connector.clone(), family)
+        Lock::new(self.connector.clone(), Arc::new(family))
     }
 
     /// Creates a mutex: one owner holds it at a time. Each acquire is a new owner.
@@ -169,7 +169,7 @@ impl Client {
     /// # Errors
     /// [`Error::Redis`] if no sentinel, or no node of the cluster, can be reached.
     pub async fn servers(&self) -> Result<Vec<Server>> {
-        let Connector { servers, timeouts, .. } = &self.connector;
+        let Connector { servers, timeouts, .. } = &*self.connector;
         servers.look_again();
         let nodes = servers.primaries(timeouts.connect).await?;
         Ok(nodes.into_iter().map(|node| Server::new(node, timeouts.connect)).collect())
@@ -180,8 +180,8 @@ impl Client {
     /// # Errors
     /// As [`Client::servers`].
     pub async fn server_of(&self, key: impl AsRef<[u8]>) -> Result<Server> {
-        let Connector { servers, timeouts, .. } = &self.connector;
-        Ok(Server::new(servers.node_of(key.as_ref(), timeouts.connect).await?, timeouts.connect))
+        let Connector { servers, timeouts, .. } = &*self.connector;
+        Ok(Server::new(servers.node_of(servers.slot_of(key.as_ref()), timeouts.connect).await?, timeouts.connect))
     }
 
     /// Opens a new connection for the caller to each of the [`Client::servers`], and returns it with the server's

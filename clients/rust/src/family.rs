@@ -279,7 +279,9 @@ impl Family {
 }
 
 fn keyed(name: &str, key: &[u8], token: &[u8]) -> Cmd {
-    let mut command = cmd(name);
+    // Enough for any command but LOCK.EXEC, so that the options of an acquire do not move what is there.
+    let mut command = Cmd::with_capacity(12, name.len() + key.len() + token.len() + 64);
+    command.arg(name);
     command.arg(key).arg(token);
     command
 }

@@ -24,7 +24,7 @@ use crate::turn::Prompt;
 #[must_use = "dropping a guard releases the lock"]
 pub struct Guard {
     hold: Arc<Hold>,
-    family: Family,
+    family: Arc<Family>,
     fence: u64,
     slot: Option<u32>,
     since: Instant,
@@ -43,7 +43,7 @@ enum End {
 
 impl Guard {
     /// `holds`: how many of the owner's holds it releases. `dropped`: what dropping it reports about the work.
-    pub(crate) fn new(hold: Arc<Hold>, family: Family, granted: Granted, holds: u32, dropped: Work) -> Guard {
+    pub(crate) fn new(hold: Arc<Hold>, family: Arc<Family>, granted: Granted, holds: u32, dropped: Work) -> Guard {
         let Granted { fence, slot, received, .. } = granted;
         Guard { hold, family, fence, slot, since: received, holds, end: StdMutex::new(End::Release(dropped)) }
     }
@@ -160,7 +160,7 @@ impl Guard {
             // The turn keeps the release and the owner's next request apart.
             background.spawn(&self.hold.runtime, release)
         } else {
-            let owner = LockOwner { key: self.family.key().to_vec(), token: self.hold.token.clone() };
+            let owner = LockOwner { key: self.family.key().to_vec(), token: self.hold.token.to_vec() };
             background.spawn_for(&self.hold.runtime, owner, release)
         }
     }
@@ -183,7 +183,7 @@ impl Guard {
         if self.hold.holds_only(self.family.mode()) && self.holds() == self.holds {
             self.hold.end();
         }
-        self.hold.token.clone()
+        self.hold.token.to_vec()
     }
 
     /// Adds this time to what is left of the lease, by the server's clock. Later renewals use the resulting length.
@@ -272,7 +272,7 @@ impl fmt::Debug for Guard {
 /// The holds of one guard.
 struct Held {
     hold: Arc<Hold>,
-    family: Family,
+    family: Arc<Family>,
     holds: u32,
     fence: u64,
     since: Instant,

@@ -2,7 +2,7 @@
 
 use std::future::{pending, Future};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex as StdMutex, OnceLock};
+use std::sync::{Arc, Mutex as StdMutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -38,8 +38,8 @@ pub(crate) struct Granted {
 ///   └──lose──▶ lost ──release──▶ over
 /// ```
 pub(crate) struct Hold {
-    pub(crate) connector: Connector,
-    pub(crate) token: Vec<u8>,
+    pub(crate) connector: Arc<Connector>,
+    pub(crate) token: Arc<[u8]>,
     /// Releases of dropped guards run here, on whichever thread they are dropped.
     pub(crate) runtime: Handle,
     status: Watched<Status>,
@@ -104,7 +104,7 @@ impl Status {
 }
 
 impl Hold {
-    pub(crate) fn new(connector: Connector, token: Vec<u8>) -> Hold {
+    pub(crate) fn new(connector: Arc<Connector>, token: Arc<[u8]>) -> Hold {
         Hold {
             connector,
             token,

@@ -17,7 +17,7 @@ use crate::observer::{Attempt, EventKind};
 use crate::pause::Wait;
 use crate::protocol::{self, Acquired, Cleanup, Coalesce, Ownership, Request, Session};
 use crate::renewal::{renewal_loop, session_loop};
-use crate::token::make_token;
+use crate::token::new_token;
 use crate::transport::Transport;
 use crate::turn::Turn;
 
@@ -29,8 +29,8 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// A clone is another owner, unless [`Lock::token`] is set. Options apply in order: a later one replaces an earlier one
 /// and turns off the options that it excludes, so a lock can serve as a template for others.
 pub struct Lock {
-    connector: Connector,
-    family: Family,
+    connector: Arc<Connector>,
+    family: Arc<Family>,
     lease: Lease,
     at_least: Option<Duration>,
     renewal: Renewal,
@@ -53,7 +53,7 @@ enum Renewal {
 #[derive(Clone)]
 enum Owner {
     New,
-    Token(Vec<u8>),
+    Token(Arc<[u8]>),
     Of(Arc<Hold>),
 }
 
@@ -89,7 +89,7 @@ impl Clone for Lock {
 }
 
 impl Lock {
-    pub(crate) fn new(connector: Connector, family: Family) -> Lock {
+    pub(crate) fn new(connector: Arc<Connector>, family: Arc<Family>) -> Lock {
         Lock {
             connector,
             family,
@@ -201,7 +201,7 @@ impl Lock {
     /// concurrent acquires with the same token share one hold. Default: a new one for each acquire (`host:pid:random`).
     /// It excludes [`Lock::at_least`] and [`Lock::as_owner_of`].
     pub fn token(mut self, token: impl Into<Vec<u8>>) -> Lock {
-        (self.owner, self.at_least) = (Owner::Token(token.into()), None);
+        (self.owner, self.at_least) = (Owner::Token(token.into().into()), None);
         self
     }
 
@@ -216,7 +216,7 @@ impl Lock {
     /// Sets the number of permits of one guard of a semaphore, from 1 to its limit. Has no effect on other lock types.
     /// Default: 1.
     pub fn permits(mut self, count: u32) -> Lock {
-        if let Family::Semaphore { permits, .. } = &mut self.family {
+        if let Family::Semaphore { permits, .. } = Arc::make_mut(&mut self.family) {
             *permits = count;
         }
         self
@@ -381,7 +381,7 @@ impl Lock {
         let attempt = Attempt::new(observed, &self.family);
         let request = Request {
             family: self.family.clone(),
-            token: make_token(),
+            token: new_token(),
             before: 0,
             holds: self.family.step(),
             other_fence: None,
@@ -390,14 +390,13 @@ impl Lock {
             at_least: None,
             session: if self.renewal == Renewal::Server { Session::Bound } else { Session::None },
             coalesce: Coalesce::Off,
-            inner: Some(command.clone()),
         };
         attempt.asks_as(&request.token);
         let transport = Transport::pooled(&self.connector, self.family.key());
         let mut cleanup = Cleanup::of(&self.connector, &request, None);
         let ended = tokio::select! {
             biased;
-            ended = protocol::acquire(&transport, &request, wait, self.poll, &mut cleanup) => ended,
+            ended = protocol::acquire(&transport, &request, Some(command), wait, self.poll, &mut cleanup) => ended,
             () = attempt.queued(), if !matches!(wait, Wait::Not) => unreachable!("it goes on until the end"),
         };
         let (granted, ran) = match ended {
@@ -427,7 +426,7 @@ impl Lock {
         if !matches!(self.owner, Owner::New) || self.at_least.is_some() {
             return Err(Error::Usage("run has its own owner, for one command only: omit token and at_least"));
         }
-        if matches!(self.family, Family::Slot { .. }) {
+        if matches!(*self.family, Family::Slot { .. }) {
             return Err(Error::Usage("run cannot be combined with a slot, which its command cannot know"));
         }
         match self.held.peek().and_then(|held| held.upgrade()) {
@@ -439,14 +438,9 @@ impl Lock {
     }
 
     async fn take_as_owner(&self, wait: Wait, coalesce: Coalesce, attempt: &Attempt<'_>) -> Result<Taken> {
-        let new_token = || {
-            let token = make_token();
-            attempt.asks_as(&token);
-            token
-        };
         match &self.owner {
             Owner::Of(hold) => self.take_as(hold, wait, coalesce, attempt).await,
-            Owner::New if matches!(self.family, Family::Reentrant { .. }) => {
+            Owner::New if matches!(*self.family, Family::Reentrant { .. }) => {
                 Box::pin(self.take_again(wait, new_token(), attempt)).await
             }
             Owner::New => self.take_as(&self.new_hold(new_token()), wait, coalesce, attempt).await,
@@ -459,7 +453,7 @@ impl Lock {
     }
 
     /// Acquires as the owner that already holds the lock, or as a new one with this token.
-    async fn take_again(&self, wait: Wait, token: Vec<u8>, attempt: &Attempt<'_>) -> Result<Taken> {
+    async fn take_again(&self, wait: Wait, token: Arc<[u8]>, attempt: &Attempt<'_>) -> Result<Taken> {
         attempt.asks_as(&token);
         // One at a time, because the count of holds must be known before the next request.
         let Some(mut held) = self.held.take_to_acquire(wait).await? else { return Ok(Taken::NotGranted) };
@@ -504,7 +498,6 @@ impl Lock {
             at_least: self.at_least,
             session: if is_new && self.renewal == Renewal::Server { Session::Bound } else { Session::None },
             coalesce,
-            inner: None,
         };
         let transport = match (request.session, self.replicas) {
             (Session::Bound, _) => Transport::watched(&self.connector, self.family.key()),
@@ -513,7 +506,7 @@ impl Lock {
         };
         let mut cleanup = Cleanup::of(&self.connector, &request, Some(hold));
         let acquired = {
-            let acquiring = pin!(protocol::acquire(&transport, &request, wait, self.poll, &mut cleanup));
+            let acquiring = pin!(protocol::acquire(&transport, &request, None, wait, self.poll, &mut cleanup));
             tokio::select! {
                 biased;
                 acquired = acquiring => Some(acquired),
@@ -585,7 +578,7 @@ impl Lock {
 
     /// COALESCE needs a mutex that waits in the queue and is freed by its release.
     fn check_coalesced(&self) -> Result<()> {
-        match &self.family {
+        match &*self.family {
             Family::Mutex { .. } if self.poll.is_none() && self.at_least.is_none() => Ok(()),
             _ => Err(Error::Usage("coalescing needs a mutex, without mixed and at_least")),
         }
@@ -600,7 +593,7 @@ impl Lock {
         }
     }
 
-    fn new_hold(&self, token: Vec<u8>) -> Arc<Hold> {
+    fn new_hold(&self, token: Arc<[u8]>) -> Arc<Hold> {
         Arc::new(Hold::new(self.connector.clone(), token))
     }
 
@@ -651,14 +644,14 @@ impl Guard {
                 "session and at_least start at the grant: from_token cannot be combined with them",
             ));
         }
-        let (family, hold) = (&lock.family, lock.new_hold(token.into()));
+        let (family, hold) = (&lock.family, lock.new_hold(token.into().into()));
         let transport = Transport::pooled(&lock.connector, family.key());
         let asked = Instant::now();
         let Some(held) = protocol::ask_held(&transport, family, &hold.token).await? else {
             return Err(Error::LockLost);
         };
         let deadline = held.left.map(|left| asked + left);
-        let slot = match family {
+        let slot = match **family {
             Family::Slot { .. } => protocol::ask_slot(&transport, family, &hold.token).await?,
             _ => None,
         };

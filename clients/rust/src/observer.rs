@@ -81,7 +81,11 @@ impl Observed {
     }
 
     fn is_on(&self) -> bool {
-        self.0.is_some() || cfg!(feature = "tracing")
+        #[cfg(feature = "tracing")]
+        let is_logged = tracing::enabled!(target: "redis_lock", tracing::Level::DEBUG);
+        #[cfg(not(feature = "tracing"))]
+        let is_logged = false;
+        self.0.is_some() || is_logged
     }
 
     pub(crate) fn notify(&self, kind: EventKind, family: &Family, token: &[u8], fence: Option<u64>) {

@@ -39,8 +39,8 @@ const CLEANUP: Duration = Duration::from_secs(2);
 /// One acquire; retries repeat the same bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    pub(crate) family: Family,
-    pub(crate) token: Vec<u8>,
+    pub(crate) family: Arc<Family>,
+    pub(crate) token: Arc<[u8]>,
     /// The owner's count in this mode before the request, and after the grant.
     pub(crate) before: u32,
     pub(crate) holds: u32,
@@ -51,8 +51,6 @@ pub(crate) struct Request {
     pub(crate) at_least: Option<Duration>,
     pub(crate) session: Session,
     pub(crate) coalesce: Coalesce,
-    /// A command to run under the grant, which is released right after it.
-    pub(crate) inner: Option<Cmd>,
 }
 
 /// Whether the lock is bound to the connection.
@@ -93,7 +91,7 @@ pub(crate) enum Acquired {
 
 impl Request {
     fn owner(&self) -> LockOwner {
-        LockOwner { key: self.family.key().to_vec(), token: self.token.clone() }
+        LockOwner { key: self.family.key().to_vec(), token: self.token.to_vec() }
     }
 
     fn command(&self, block: Option<Duration>) -> Cmd {
@@ -114,7 +112,7 @@ impl Request {
 /// Cleans up after an acquire that ends without a guard, even if its future is dropped: withdraws a request that is
 /// queued, or was granted meanwhile. If the server cannot be reached, the lease ends the hold.
 pub(crate) struct Cleanup {
-    connector: Connector,
+    connector: Arc<Connector>,
     request: Option<Request>,
     hold: Option<Arc<Hold>>,
     /// The future may be dropped on any thread.
@@ -125,7 +123,7 @@ pub(crate) struct Cleanup {
 
 impl Cleanup {
     /// `hold`: that of the owner; None for a request with a command.
-    pub(crate) fn of(connector: &Connector, request: &Request, hold: Option<&Arc<Hold>>) -> Cleanup {
+    pub(crate) fn of(connector: &Arc<Connector>, request: &Request, hold: Option<&Arc<Hold>>) -> Cleanup {
         Cleanup {
             connector: connector.clone(),
             request: Some(request.clone()),
@@ -164,11 +162,12 @@ impl Drop for Cleanup {
     }
 }
 
-/// Acquires the lock. `poll`: polls at this interval instead of queueing, because other clients hold the key as a
-/// string.
+/// Acquires the lock. `inner`: a command to run under the grant, which is released right after it. `poll`: polls at
+/// this interval instead of queueing, because other clients hold the key as a string.
 pub(crate) async fn acquire(
     transport: &Transport,
     request: &Request,
+    inner: Option<&Cmd>,
     wait: Wait,
     poll: Option<Duration>,
     cleanup: &mut Cleanup,
@@ -186,7 +185,7 @@ pub(crate) async fn acquire(
                     Wait::Until(_) | Wait::Unlimited => settled.await,
                 }
             }
-            ask(transport, request, wait, poll, cleanup, &mut retries).await
+            ask(transport, request, inner, wait, poll, cleanup, &mut retries).await
         });
         let Some(last) = wait.ends().and_then(|ends| ends.checked_add(LAST_ATTEMPT)) else { return asking.await };
         // The limit covers the whole last attempt: connecting, the reply, finding the node of a cluster.
@@ -228,6 +227,7 @@ impl Retries {
 async fn ask(
     transport: &Transport,
     request: &Request,
+    inner: Option<&Cmd>,
     wait: Wait,
     poll: Option<Duration>,
     cleanup: &mut Cleanup,
@@ -236,11 +236,11 @@ async fn ask(
     let waits = poll.is_none() && !matches!(wait, Wait::Not);
     // A command is first sent over the shared connection, without BLOCK, because packets of many tasks are then written
     // together. With 48 tasks that is several times as fast as a connection for each.
-    let mut tries = waits && request.inner.is_some();
+    let mut tries = waits && inner.is_some();
     let mut resend = Resend::within(RESEND);
     let mut backoff = Backoff::new();
     let mut unproven = request.at_least;
-    let ended = |failure: Failure| if request.inner.is_some() { failure.not_run() } else { failure.into() };
+    let ended = |failure: Failure| if inner.is_some() { failure.not_run() } else { failure.into() };
     loop {
         let was_there = cleanup.is_uncertain;
         cleanup.is_uncertain = true;
@@ -252,7 +252,7 @@ async fn ask(
         let asked = match asked {
             Ok(()) => {
                 unproven = None;
-                ask_once(transport, request, wait, waits && !tries, &mut is_left).await
+                ask_once(transport, request, inner, wait, waits && !tries, &mut is_left).await
             }
             // Nothing has been requested yet.
             Err(failure) => Err(Failure { may_have_run: false, ..failure }),
@@ -263,7 +263,7 @@ async fn ask(
                 cleanup.is_uncertain = was_there || failure.may_have_run || is_left;
                 match failure.code() {
                     // The command may have run, so it is not sent again.
-                    _ if request.inner.is_some() && failure.may_have_run => return Err(Error::Redis(failure.error)),
+                    _ if inner.is_some() && failure.may_have_run => return Err(Error::Redis(failure.error)),
                     "WRONGTYPE" if poll.is_none() => return Err(Box::pin(wrong_type(transport, request)).await),
                     "WRONGTYPE" | "GRACE" if !waits => Acquired::NotGranted,
                     "GRACE" if tries => Acquired::NotGranted,
@@ -332,6 +332,7 @@ async fn prove(transport: &Transport, request: &Request, time: Duration) -> std:
 async fn ask_once(
     transport: &Transport,
     request: &Request,
+    inner: Option<&Cmd>,
     wait: Wait,
     waits: bool,
     is_left: &mut bool,
@@ -343,15 +344,14 @@ async fn ask_once(
     });
     let time = if waits { ReplyTime::Blocking } else { ReplyTime::Immediate };
     let limit = block.map(|block| block.saturating_add(LATE));
-    let (reply, ran) = match &request.inner {
+    let (reply, ran) = match inner {
         None => (transport.send(&request.command(block), time, limit).await?, None),
         Some(inner) => {
             let Request { family, token, before, .. } = request;
             let release = family.release(token, *before, Work::Done);
-            let packet = vec![request.command(block), family.exec(token, inner), release];
-            let mut replies = Box::pin(transport.send_packet(packet, time, limit)).await?.into_iter();
-            let mut next = || replies.next().expect("as many replies as commands");
-            (next()?, Some((next(), next())))
+            let packet = [request.command(block), family.exec(token, inner), release];
+            let [granted, executed, released] = Box::pin(transport.send_packet(packet, time, limit)).await?;
+            (granted?, Some((executed, released)))
         }
     };
     let received = Instant::now();
@@ -432,7 +432,7 @@ async fn wrong_type(transport: &Transport, request: &Request) -> Error {
 }
 
 /// Removes the request from the queue, or releases its grant, as soon as the server can be reached within the lease.
-async fn withdraw(connector: Connector, request: Request, hold: Option<Arc<Hold>>) {
+async fn withdraw(connector: Arc<Connector>, request: Request, hold: Option<Arc<Hold>>) {
     let transport = Transport::pooled(&connector, request.family.key());
     let release = request.family.release(&request.token, request.before, request.coalesce.work_of_none());
     // Cancel first: a release alone could arrive just before the grant.

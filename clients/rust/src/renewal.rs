@@ -23,7 +23,7 @@ const LATE: Duration = Duration::from_secs(5);
 
 /// Renews the lease for its full length after each third of it, so a loss is noticed within a third. `length` receives
 /// the new length after a renewal on request.
-pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Family, mut length: watch::Receiver<Duration>) {
+pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Arc<Family>, mut length: watch::Receiver<Duration>) {
     let mut backoff = Backoff::new();
     let mut lease = *length.borrow_and_update();
     let mut pause = lease / 3;
@@ -61,7 +61,7 @@ pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Family, mut length: w
 /// after each third of the lease, returns nil.
 pub(crate) async fn session_loop(
     hold: Weak<Hold>,
-    family: Family,
+    family: Arc<Family>,
     length: watch::Receiver<Duration>,
     mut ended: Option<watch::Receiver<bool>>,
 ) {

@@ -23,11 +23,19 @@ pub(crate) enum Servers {
 }
 
 impl Servers {
-    pub(crate) async fn node_of(&self, key: &[u8], limit: Duration) -> RedisResult<Arc<Node>> {
+    /// The slot of a key; outside a cluster all keys have the same one.
+    pub(crate) fn slot_of(&self, key: &[u8]) -> Slot {
+        match self {
+            Servers::Single(_) | Servers::Sentinel(_) => 0,
+            Servers::Cluster(_) => slot_of(key),
+        }
+    }
+
+    pub(crate) async fn node_of(&self, slot: Slot, limit: Duration) -> RedisResult<Arc<Node>> {
         match self {
             Servers::Single(node) => Ok(node.clone()),
             Servers::Sentinel(sentinel) => sentinel.primary(limit).await,
-            Servers::Cluster(cluster) => cluster.node_of(key, limit).await,
+            Servers::Cluster(cluster) => cluster.node_of(slot, limit).await,
         }
     }
 
@@ -162,6 +170,9 @@ pub(crate) struct Cluster {
     asking: Mutex<()>,
 }
 
+/// A number below [`SLOTS`].
+pub(crate) type Slot = u16;
+
 const SLOTS: usize = 16_384;
 
 struct Map {
@@ -183,9 +194,9 @@ impl Cluster {
         Ok(Cluster { seeds, node, map: StdMutex::new(map), asking: Mutex::default() })
     }
 
-    async fn node_of(&self, key: &[u8], limit: Duration) -> RedisResult<Arc<Node>> {
+    async fn node_of(&self, slot: Slot, limit: Duration) -> RedisResult<Arc<Node>> {
         let mut map = self.fresh_map(limit).await?;
-        let Some(owner) = map.owners[usize::from(slot_of(key))] else {
+        let Some(owner) = map.owners[usize::from(slot)] else {
             map.is_stale = true;
             let error = io::Error::new(io::ErrorKind::NotConnected, "no node of the cluster has the key's slot");
             return Err(error.into());
@@ -346,7 +357,7 @@ pub(crate) fn redirected(target: &str, asked_host: &str) -> Option<Address> {
 }
 
 /// The slot of a key, by its hash tag if it has one.
-fn slot_of(key: &[u8]) -> u16 {
+fn slot_of(key: &[u8]) -> Slot {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
         let length = rest.iter().position(|byte| *byte == b'}')?;

@@ -3,25 +3,55 @@
 use std::cell::RefCell;
 use std::fmt::{self, Write};
 use std::process;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 const LONGEST: usize = 38;
+/// Of the random number, in hex.
+const DIGITS: usize = 16;
 
 /// Returns a new owner ID, `host:pid:random`, with 64 random bits in hex; at most 38 bytes.
 pub fn make_token() -> Vec<u8> {
-    // Cached, because it takes a system call.
-    static HOST: OnceLock<String> = OnceLock::new();
-    token_of(HOST.get_or_init(|| gethostname::gethostname().to_string_lossy().into_owned()))
+    let (token, length) = next_token();
+    token[..length].to_vec()
 }
 
-fn token_of(host: &str) -> Vec<u8> {
+/// Returns a new owner ID for the holds and requests that share it.
+pub(crate) fn new_token() -> Arc<[u8]> {
+    let (token, length) = next_token();
+    token[..length].into()
+}
+
+/// A new owner ID and its length.
+fn next_token() -> ([u8; LONGEST], usize) {
+    // Kept, because the name of the host takes a system call. A child of fork() has another process ID.
+    static PREFIX: OnceLock<(u32, String)> = OnceLock::new();
+    let host = || gethostname::gethostname().to_string_lossy().into_owned();
     let pid = process::id();
-    let tail = format!(":{pid}:{:016x}", random(pid));
+    let (kept_pid, kept) = PREFIX.get_or_init(|| (pid, prefix(&host(), pid)));
+    let own;
+    let prefix = if *kept_pid == pid {
+        kept
+    } else {
+        own = prefix(&host(), pid);
+        &own
+    };
+    let (mut token, mut number, length) = ([0; LONGEST], random(pid), prefix.len() + DIGITS);
+    token[..prefix.len()].copy_from_slice(prefix.as_bytes());
+    for digit in token[prefix.len()..length].iter_mut().rev() {
+        *digit = b"0123456789abcdef"[(number % 16) as usize];
+        number /= 16;
+    }
+    (token, length)
+}
+
+/// `host:pid:`, with what is left of the host beside the random digits.
+fn prefix(host: &str, pid: u32) -> String {
+    let tail = format!(":{pid}:");
     let readable = host.chars().map(|char| if char.is_ascii_graphic() { char } else { '?' });
-    let mut token: String = readable.take(LONGEST - tail.len()).collect();
-    token.push_str(&tail);
-    token.into_bytes()
+    let mut prefix: String = readable.take(LONGEST - DIGITS - tail.len()).collect();
+    prefix.push_str(&tail);
+    prefix
 }
 
 /// Random numbers of the operating system, eight from one system call, because a call for each would cost as much as
@@ -130,10 +160,12 @@ mod tests {
 
     #[test]
     fn a_token_is_short_readable_and_new() {
-        let token = String::from_utf8(token_of("a-host-with-a-name-that-is-far-too-long.example.org")).unwrap();
+        let long = prefix("a-host-with-a-name-that-is-far-too-long.example.org", u32::MAX);
+        assert!(long.len() == LONGEST - DIGITS && long.starts_with("a-host-w"), "{long}");
+        let token = String::from_utf8(make_token()).unwrap();
         let parts: Vec<&str> = token.split(':').collect();
-        assert!(token.len() <= LONGEST && token.starts_with("a-host-w"), "{token}");
-        assert!(parts[1] == process::id().to_string() && parts[2].len() == 16, "{token}");
+        assert!(token.len() <= LONGEST && parts[1] == process::id().to_string() && parts[2].len() == DIGITS, "{token}");
+        assert!(parts[2].bytes().all(|digit| digit.is_ascii_hexdigit()), "{token}");
         assert_ne!(make_token(), make_token());
     }
 

@@ -14,11 +14,12 @@ use tokio::sync::{watch, Mutex};
 use crate::connector::Connector;
 use crate::error::{is_connection_failure, Failure};
 use crate::node::{Address, Node};
-use crate::servers::{redirected, Servers};
+use crate::servers::{redirected, Servers, Slot};
 
 pub(crate) struct Transport {
-    connector: Connector,
-    key: Vec<u8>,
+    connector: Arc<Connector>,
+    /// That of the lock's key, in a cluster.
+    slot: Slot,
     own: Option<Mutex<Own>>,
     /// The node for the next request only, because the slot is moving to it.
     asked: StdMutex<Option<Address>>,
@@ -56,17 +57,18 @@ pub(crate) enum ReplyTime {
 
 impl Transport {
     /// Sends over connections that all locks share.
-    pub(crate) fn pooled(connector: &Connector, key: &[u8]) -> Transport {
-        Transport { connector: connector.clone(), key: key.to_vec(), own: None, asked: StdMutex::default() }
+    pub(crate) fn pooled(connector: &Arc<Connector>, key: &[u8]) -> Transport {
+        let slot = connector.servers.slot_of(key);
+        Transport { connector: connector.clone(), slot, own: None, asked: StdMutex::default() }
     }
 
     /// Sends over a dedicated connection.
-    pub(crate) fn own(connector: &Connector, key: &[u8]) -> Transport {
+    pub(crate) fn own(connector: &Arc<Connector>, key: &[u8]) -> Transport {
         Transport { own: Some(Mutex::default()), ..Transport::pooled(connector, key) }
     }
 
     /// Sends over a dedicated connection that reports its end, for a session.
-    pub(crate) fn watched(connector: &Connector, key: &[u8]) -> Transport {
+    pub(crate) fn watched(connector: &Arc<Connector>, key: &[u8]) -> Transport {
         let own = Own { kind: OwnKind::Watched, ..Own::default() };
         Transport { own: Some(Mutex::new(own)), ..Transport::pooled(connector, key) }
     }
@@ -125,10 +127,10 @@ impl Transport {
     /// over a dedicated connection.
     pub(crate) async fn send_packet(
         &self,
-        commands: Vec<Cmd>,
+        commands: [Cmd; 3],
         time: ReplyTime,
         limit: Option<Duration>,
-    ) -> Result<Vec<Result<Value, Failure>>, Failure> {
+    ) -> Result<[Result<Value, Failure>; 3], Failure> {
         let limit = self.limit(limit);
         let asked = self.asked.lock().expect(UNPOISONED).take();
         let node = self.node(&asked).await.map_err(Failure::unsent)?;
@@ -153,8 +155,8 @@ impl Transport {
         };
         match replies {
             Ok(replies) => {
-                let recorded = |reply: Result<Value, Failure>| reply.map_err(|failure| self.recorded(&node, failure));
-                Ok(replies.into_iter().map(recorded).collect())
+                let recorded = |error| self.recorded(&node, Failure::sent(error));
+                Ok(replies.map(|reply| reply.extract_error().map_err(recorded)))
             }
             Err(failure) => Err(self.recorded(&node, failure)),
         }
@@ -248,7 +250,7 @@ impl Transport {
     async fn node(&self, asked: &Option<Address>) -> RedisResult<Arc<Node>> {
         match asked {
             Some(address) => self.connector.servers.named(address.clone()),
-            None => self.connector.servers.node_of(&self.key, self.connector.timeouts.connect).await,
+            None => self.connector.servers.node_of(self.slot, self.connector.timeouts.connect).await,
         }
     }
 
@@ -294,10 +296,10 @@ async fn exchange(
 async fn exchange_packet(
     connection: &mut MultiplexedConnection,
     asked: &Option<Address>,
-    commands: Vec<Cmd>,
+    commands: [Cmd; 3],
     limit: Option<Duration>,
-) -> Result<Vec<Result<Value, Failure>>, Failure> {
-    let mut packet = redis::Pipeline::with_capacity(2 * commands.len());
+) -> Result<[Value; 3], Failure> {
+    let mut packet = redis::Pipeline::with_capacity(if asked.is_some() { 6 } else { 3 });
     for command in commands {
         if asked.is_some() {
             // It is for a single command.
@@ -308,8 +310,8 @@ async fn exchange_packet(
     let count = packet.len();
     let replies = within(limit, pin!(sent(pin!(connection.req_packed_commands(&packet, 0, count))))).await?;
     let every = if asked.is_some() { 2 } else { 1 };
-    let replies = replies.into_iter().skip(every - 1).step_by(every);
-    Ok(replies.map(|reply| reply.extract_error().map_err(Failure::sent)).collect())
+    let mut replies = replies.into_iter().skip(every - 1).step_by(every);
+    Ok(std::array::from_fn(|_| replies.next().expect("as many replies as commands")))
 }
 
 /// The result of a request to the connection.

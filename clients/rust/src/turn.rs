@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, MutexGuard};
@@ -20,8 +20,8 @@ pub(crate) struct Turn<T> {
     value: Mutex<T>,
     /// True while a request holds it that may wait in the server's queue.
     is_waiting: Watched<bool>,
-    /// The waiting requests to which such a request yields.
-    prompt: Arc<Watched<usize>>,
+    /// The number of waiting requests to which such a request yields. Made for the first of them.
+    prompt: OnceLock<Arc<Watched<usize>>>,
 }
 
 pub(crate) struct TurnGuard<'a, T> {
@@ -34,8 +34,17 @@ impl<T> Turn<T> {
     /// ([`TurnGuard::yields`]). Otherwise it would keep its turn while it waits, possibly for what is being
     /// released.
     pub(crate) fn comes_first(&self) -> Prompt {
-        self.prompt.modify(|prompt| *prompt += 1);
-        Prompt(self.prompt.clone())
+        let prompt = self.prompt();
+        prompt.modify(|prompt| *prompt += 1);
+        Prompt(prompt.clone())
+    }
+
+    fn prompt(&self) -> &Arc<Watched<usize>> {
+        self.prompt.get_or_init(Arc::default)
+    }
+
+    fn is_prompted(&self) -> bool {
+        self.prompt.get().is_some_and(|prompt| prompt.get() > 0)
     }
 
     /// For a release that [comes first](Turn::comes_first).
@@ -74,16 +83,16 @@ impl<T> Turn<T> {
 
     /// Waits for the releases that come first.
     async fn take_last(&self) -> TurnGuard<'_, T> {
-        if self.prompt.get() > 0 {
+        if self.is_prompted() {
             // An error would mean that the sender is gone, but `self` holds it.
-            let _ = self.prompt.subscribe().wait_for(|prompt| *prompt == 0).await;
+            let _ = self.prompt().subscribe().wait_for(|prompt| *prompt == 0).await;
         }
         self.take().await
     }
 
     /// None: another request holds it, or comes first.
     fn take_now(&self) -> Option<TurnGuard<'_, T>> {
-        if self.prompt.get() > 0 {
+        if self.is_prompted() {
             return None;
         }
         Some(TurnGuard { value: self.value.try_lock().ok()?, of: self })
@@ -108,7 +117,7 @@ impl<T> TurnGuard<'_, T> {
     /// again later.
     pub(crate) async fn yields(&self) {
         // An error would mean that the sender is gone, but the turn holds it.
-        let _ = self.of.prompt.subscribe().wait_for(|prompt| *prompt > 0).await;
+        let _ = self.of.prompt().subscribe().wait_for(|prompt| *prompt > 0).await;
     }
 }
 

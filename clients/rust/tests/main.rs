@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod allocations;
 mod at_least;
 mod cancellation;
 mod causes;
