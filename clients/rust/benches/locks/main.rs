@@ -1,6 +1,9 @@
 //! Compares this client's mutex with rslock's, in one run on one server: how fast one task acquires and releases, how
 //! fast a lock passes from one of 48 to the next, and what each costs the server. Then one command under a lock: in one
-//! packet, in three, in a script. Prints a section of Markdown; `--quick` is a short run.
+//! packet, in three, in a script. Prints a section of Markdown; `--quick` is a short run. `--cost` compares only what
+//! each costs the client.
+
+mod cost;
 
 use std::cell::Cell;
 use std::error::Error;
@@ -9,7 +12,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{cmd, Cmd};
+use redis::{cmd, AsyncConnectionConfig, Cmd};
 use redis_lock_client::{Client, Lock};
 use rslock::LockManager;
 use support::{Info, Server};
@@ -68,7 +71,9 @@ struct Raw(MultiplexedConnection, Cmd, Cmd);
 
 impl Raw {
     async fn to(url: &str) -> Outcome<Raw> {
-        let connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+        // The client's own limit. The default is too short for a busy machine.
+        let config = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(5)));
+        let connection = redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await?;
         let named = |name: &str| cmd(name).arg("raw").arg("bench:1:0123456789abcdef").to_owned();
         let acquire = named("LOCK.ACQUIRE").arg("PX").arg(30_000).arg("BLOCK").arg(3750).to_owned();
         Ok(Raw(connection, acquire, named("LOCK.RELEASE")))
@@ -283,6 +288,9 @@ async fn main() -> Outcome<()> {
         manager.set_retry(3, pause);
         Rslock(manager, pause)
     });
+    if std::env::args().any(|argument| argument == "--cost") {
+        return cost::cost(&server, &url, &ours, is_quick).await;
+    }
     println!(
         "## Rust\n\n\
          One process, one thread, one server; the median of {ROUNDS} rounds of {:?} and of {:?}. A pair is taken and\n\
