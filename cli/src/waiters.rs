@@ -59,7 +59,7 @@ impl Waiter {
 
     /// How long the request will continue to wait; -1: no limit.
     pub fn remaining(&self) -> String {
-        u64::try_from(self.remaining).map_or_else(|_| "for ever".to_string(), human)
+        u64::try_from(self.remaining).map_or_else(|_| "no limit".to_string(), human)
     }
 }
 

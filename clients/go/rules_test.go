@@ -87,7 +87,7 @@ func TestPausesGrowAndStayBelowTheKeptPlace(t *testing.T) {
 func TestAForgottenHoldWithoutADeadlineHasNoTimer(t *testing.T) {
 	h := newHold(context.Background(), &Lock{}, "t")
 	if h.keep(); h.timer != nil {
-		t.Error("it fires at once, for ever")
+		t.Error("it fires at once, again and again")
 	}
 }
 

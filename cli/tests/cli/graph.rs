@@ -73,15 +73,15 @@ fn below_a_lock_are_its_holders_its_waiters_and_the_locks_they_block() {
     let expected = [
         "orders mutex, 2 waiting",
         "├─ held by web-1 # #",
-        "├─ 1. web-2 # for ever",
+        "├─ 1. web-2 # no limit",
         "│  └─ ledger mutex, 1 waiting",
         "│     ├─ held by web-2 # #",
-        "│     └─ 1. web-7 # for ever",
+        "│     └─ 1. web-7 # no limit",
         "└─ 2. web-3 # #",
         "   └─ gpu semaphore of 2, 1 waiting",
         "      ├─ held by batch # no deadline",
         "      ├─ held by web-3 # #",
-        "      └─ 1. web-8, 2 permits # for ever",
+        "      └─ 1. web-8, 2 permits # no limit",
     ];
     assert_eq!(tree(output.text()), expected, "{}", output.stdout);
     let first = format!("127.0.0.1:{}   module ", server.port());
@@ -110,10 +110,10 @@ fn one_key_is_shown_with_the_locks_before_and_behind_it() {
     let expected = [
         "orders mutex, 2 waiting",
         "├─ held by web-1 # #",
-        "├─ 1. web-2 # for ever",
+        "├─ 1. web-2 # no limit",
         "│  └─ ledger mutex, 1 waiting",
         "│     ├─ held by web-2 # #",
-        "│     └─ 1. web-7 # for ever",
+        "│     └─ 1. web-7 # no limit",
         "└─ 2. web-3 # #",
     ];
     assert_eq!(tree(output.text()), expected, "{}", output.stdout);
@@ -178,10 +178,10 @@ fn a_cycle_is_reported_and_each_of_its_locks_is_drawn_once() {
         let expected = [
             "b mutex, 1 waiting",
             "├─ held by q, waits for a # #",
-            "└─ 1. p # for ever",
+            "└─ 1. p # no limit",
             "   └─ a mutex, 1 waiting",
             "      ├─ held by p # #",
-            "      └─ 1. q # for ever",
+            "      └─ 1. q # no limit",
             "         └─ b cycle: see above",
         ];
         assert_eq!(tree(output.text()), expected, "{line}: {}", output.stdout);
@@ -273,10 +273,10 @@ fn an_mlock_request_shows_its_other_locks_and_free_locks_are_marked() {
     let expected = [
         "a mutex, 1 waiting",
         "├─ held by holder # no deadline",
-        "└─ 1. w, waits also for b # for ever",
+        "└─ 1. w, waits also for b # no limit",
         "b mutex, 1 waiting",
         "├─ free",
-        "└─ 1. w, waits also for a # for ever",
+        "└─ 1. w, waits also for a # no limit",
     ];
     assert_eq!(tree(output.text()), expected, "{}", output.stdout);
     // The request blocks the free lock, so the lock that it waits for explains why.
@@ -295,9 +295,9 @@ fn modes_and_hold_counts_are_shown() {
     let rows = tree(at(&server, "graph").text());
     for row in [
         "├─ held by r, read # no deadline",
-        "└─ 1. w, write # for ever",
+        "└─ 1. w, write # no limit",
         "├─ held by o, 3 times # no deadline",
-        "└─ 1. p # for ever",
+        "└─ 1. p # no limit",
     ] {
         assert!(rows.iter().any(|found| found == row), "{row}: {rows:?}");
     }
@@ -342,15 +342,15 @@ fn ten_thousand_waiters_take_a_bounded_number_of_commands_and_omissions_are_repo
         let expected = [
             "big mutex, 8999 waiting",
             "├─ held by holder # no deadline",
-            "├─ 1. w0 # for ever",
-            "├─ 2. w1 # for ever",
-            "├─ 3. w2 # for ever",
-            "├─ 4. w3 # for ever",
-            "├─ 5. w4 # for ever",
-            "├─ 21. w20 # for ever",
+            "├─ 1. w0 # no limit",
+            "├─ 2. w1 # no limit",
+            "├─ 3. w2 # no limit",
+            "├─ 4. w3 # no limit",
+            "├─ 5. w4 # no limit",
+            "├─ 21. w20 # no limit",
             "│  └─ behind mutex, 1 waiting",
             "│     ├─ held by w20 # no deadline",
-            "│     └─ 1. w # for ever",
+            "│     └─ 1. w # no limit",
             "└─ … 8993 more waiting",
         ];
         assert_eq!(rows[..expected.len()], expected, "{}", output.stdout);
@@ -401,7 +401,7 @@ fn in_80_columns_long_names_are_truncated_and_times_are_kept() {
     let _waiter = waits(&server, &format!("LOCK.ACQUIRE {key} {owner}-2 BLOCK 0"));
     let mut screen = Screen::start_with(&format!("-p {} graph", server.port()), 80, &[]);
     assert_eq!(screen.status(), 0);
-    screen.until_shows("for ever");
+    screen.until_shows("no limit");
     let text = screen.text();
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
@@ -485,7 +485,7 @@ fn unreadable_keys_are_counted_and_the_others_shown() {
         waiters.push(waits(&server, &format!("LOCK.ACQUIRE {key} w BLOCK 0")));
     }
     let output = at(&server, "--user viewer -a secret graph");
-    let expected = ["seen:1 mutex, 1 waiting", "├─ held by holder # no deadline", "└─ 1. w # for ever", ""];
+    let expected = ["seen:1 mutex, 1 waiting", "├─ held by holder # no deadline", "└─ 1. w # no limit", ""];
     assert_eq!(tree(output.text())[..4], expected, "{}", output.stdout);
     assert!(output.text().ends_with("\n\nnot shown for lack of permission: 2 locks\n"), "{}", output.stdout);
     let output = at(&server, "--user viewer -a secret graph hidden:1");

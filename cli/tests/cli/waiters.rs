@@ -17,7 +17,7 @@ fn waiters_are_shown_in_queue_order() {
     let rows = output.rows();
     assert_eq!(rows[0], ["OWNER", "MODE", "PERMITS", "WAITED", "REMAINING", "CLIENT", "ADDRESS"]);
     assert_eq!(rows[1][..3], ["first", "exclusive", "1"]);
-    assert_eq!(rows[1][4], "for ever");
+    assert_eq!(rows[1][4], "no limit");
     assert_eq!(rows[1][6], first.address());
     assert_eq!(rows[2][0], "second");
     assert!(["1h00m", "59m59s"].contains(&rows[2][4]), "{:?}", rows[2]);

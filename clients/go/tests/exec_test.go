@@ -286,7 +286,7 @@ func TestExecRefusesOptionsThatDoNotApply(t *testing.T) {
 	}
 	isTrue(t, errors.Is(client.Mutex("k").Exec(ctx).Err(), redislock.ErrUsage), "no command")
 	isTrue(t, server.Ask("EXISTS", "k", "n") == int64(0), "something was sent")
-	// Without a deadline a process that dies would leave the lock held for ever.
+	// Without a deadline a process that dies would leave the lock held indefinitely.
 	left := must(client.Mutex("k", redislock.WithoutLease()).Exec(ctx, "PTTL", "k").Int64())(t)
 	isTrue(t, left > 29_000, "%d", left)
 }

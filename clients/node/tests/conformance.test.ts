@@ -272,7 +272,7 @@ suite("conformance", (each) => {
     const renewed = await server.calls("lock.renew");
     await sleep(700);
     assert.equal(await server.calls("lock.renew"), renewed);
-    // An owner that forgets to release keeps the lock for its lease, not for ever.
+    // An owner that forgets to release keeps the lock until its lease expires, not indefinitely.
     await lock.acquire();
     await eventually(async () => {
       global.gc?.();

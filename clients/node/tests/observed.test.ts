@@ -44,10 +44,10 @@ suite("observed", (each) => {
     await hold.release();
     await (await waiting).release();
 
-    const forEver = await new RLock(client, "r", { lease: null }).acquire();
+    const withoutDeadline = await new RLock(client, "r", { lease: null }).acquire();
     const reentrant = await new RLock(client, "r").info();
     assert.deepEqual([reentrant?.kind, reentrant?.ttl, reentrant?.holders[0]?.lease], ["reentrant", null, null]);
-    await forEver.release();
+    await withoutDeadline.release();
 
     const rw = new RWLock(client, "w");
     const readers = [await rw.read.acquire(), await rw.read.acquire()];

@@ -1,4 +1,4 @@
-/** Makes a value for ever, until it is killed: `once_worker.js ioredis|node-redis PORT LEASE_MS`. */
+/** Computes a value until it is killed: `once_worker.js ioredis|node-redis PORT LEASE_MS`. */
 
 import { Lock } from "redis-lock-client";
 

@@ -229,7 +229,7 @@ suite("run", (each) => {
     const rw = new RWLock(client, "rw");
     await rw.read.using(() => assert.rejects(rw.write.run(["INCR", "n"]), /use its exec/));
     assert.equal(await server.ask("GET", "n"), null);
-    // Without a deadline a process that dies would leave the lock held for ever.
+    // Without a deadline a process that dies would leave the lock held indefinitely.
     assert.ok((await new Lock(client, "k", { lease: null }).run<number>(["PTTL", "k"])) > 29_000);
     assert.ok(!proxy.packets[0]?.includes("PERSIST"));
   });

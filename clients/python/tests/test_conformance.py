@@ -302,7 +302,7 @@ async def test_renewal_stops_with_the_lock(api: Any, server: Server) -> None:
     await actor.do(lock.release)
     await eventually(lambda: background(api) == 0, "no thread or task left")
     assert server.info("k") is None
-    # An owner that forgets to release keeps the lock for its lease, not for ever.
+    # An owner that forgets to release keeps the lock until its lease expires, not indefinitely.
     forgotten = [api.locks.Lock(client, "k", timeout=0.9, auto_renew=True, thread_local=False)]
     assert await actor.do(lambda: forgotten[0].acquire())
     forgotten.clear()

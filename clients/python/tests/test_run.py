@@ -250,7 +250,7 @@ async def test_run_refuses_options_that_do_not_apply(api: Any, server: Server) -
         with pytest.raises(LockError, match="use exec"):
             await actor.do(lock.run, "INCR", "n")
     assert server.admin.get("n") is None
-    # Without a deadline a process that dies would leave the lock held for ever.
+    # Without a deadline a process that dies would leave the lock held indefinitely.
     async with Proxy(server.port) as proxy:
         assert await actor.do(locks.Lock(api.client(proxy.port), "k").run, "PTTL", "k") > 29_000
         assert b"PERSIST" not in proxy.packets[0]

@@ -1,5 +1,5 @@
 """A signal handler may raise between any two instructions: no lock is left that the program does not know of, and none
-is renewed for ever."""
+is renewed indefinitely."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ async fn options_that_do_not_apply_are_refused() {
     }
     guard.release().await.unwrap();
     assert_eq!(reentrant.run::<i64>(&incr()).await.unwrap(), 1);
-    // Without a deadline a process that dies would leave the lock held for ever.
+    // Without a deadline a process that dies would leave the lock held indefinitely.
     proxy.packets();
     assert!(client.mutex("k").lease(None).run::<i64>(cmd("PTTL").arg("k")).await.unwrap() > 29_000);
     assert!(!proxy.packets()[0].contains("PERSIST"));

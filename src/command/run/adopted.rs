@@ -127,7 +127,7 @@ fn run_set<'h, H: CommandHost<'h>>(
         _ => None,
     };
     // No request queues on a key of a former pattern. Otherwise a lock that always has waiters would stay native
-    // forever.
+    // indefinitely.
     let wait = wait.filter(|_| host.adopts(name, LockType::Mutex));
     if acquire_at_once(host, key, &set)? {
         reply_set(&mut host, original, true);

@@ -516,9 +516,9 @@ mod tests {
             let expected = [Written::Array(3), 995_000_999.into(), holds.into(), 20_000.into()];
             assert_eq!(record(|out| write_hold(out, Some(&hold), now())), expected);
         }
-        let for_ever = Hold { until: Deadline::Never, ..hold(&owner, 1, 0) };
+        let no_deadline = Hold { until: Deadline::Never, ..hold(&owner, 1, 0) };
         let expected = [Written::Array(3), 995_000_999.into(), 1.into(), (-1).into()];
-        assert_eq!(record(|out| write_hold(out, Some(&for_ever), now())), expected);
+        assert_eq!(record(|out| write_hold(out, Some(&no_deadline), now())), expected);
         let most = hold(&owner, u32::MAX, u32::MAX);
         assert_eq!(record(|out| write_hold(out, Some(&most), now()))[2], Written::Integer(8_589_934_590));
     }

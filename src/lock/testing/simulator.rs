@@ -176,7 +176,7 @@ impl Simulation {
             }
             _ => is_lowered,
         };
-        assert!(endless.is_empty() || self.may_be_endless, "they wait for ever: {endless:?}");
+        assert!(endless.is_empty() || self.may_be_endless, "they wait without end: {endless:?}");
         self.may_be_endless = !endless.is_empty() || self.model.has_parallel_waits();
     }
 

@@ -279,7 +279,7 @@ const CASES: &[Case] = &[
         cycle: Some("a@s"),
     },
     Case {
-        title: "a request that waits for owners that wait for each other already would wait for ever too",
+        title: "a request that waits for owners that wait for each other already would deadlock too",
         held: &[("a", "k", MUTEX), ("b", "l", MUTEX), ("c", "m", MUTEX)],
         waiting: &[("a", "l", MUTEX), ("b", "k", MUTEX), ("d", "m", MUTEX)],
         new: ("c", "k", MUTEX),

@@ -444,7 +444,7 @@ abstract class Conformance extends Cases {
       inner.cancel(true);
       proxy.hold(null);
       if (driven == Driven.LETTUCE) {
-        proxy.closeAll(); // The proxy holds back the shared connection for ever.
+        proxy.closeAll(); // The proxy holds back the shared connection indefinitely.
       }
       Server.until(() -> holds("r") == 1);
       outer.release();

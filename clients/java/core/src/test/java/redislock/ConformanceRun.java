@@ -303,7 +303,7 @@ abstract class ConformanceRun extends Cases {
       assertThrows(IllegalArgumentException.class, () -> within.run("INCR", "n"));
     }
     assertNull(server.ask("GET", "n"));
-    // Without a deadline a process that dies would leave it held for ever.
+    // Without a deadline a process that dies would leave it held indefinitely.
     assertTrue((Long) proxied.mutex("k").withoutLease().run("PTTL", "k") > 29_000);
   }
 

@@ -92,7 +92,7 @@ final class Proxy implements AutoCloseable {
     return packets;
   }
 
-  /** Replies to requests that begin with this are held back for ever. */
+  /** Replies to requests that begin with this are held back indefinitely. */
   void hold(String request) {
     held = request;
   }
