@@ -110,7 +110,7 @@ impl Servers {
         for node in &self.nodes {
             let Some(pid) = node.pid() else { continue };
             bytes += match node.memory {
-                Memory::Resident => Processes::read().family(pid).into_iter().map(proportional_memory).sum::<f64>(),
+                Memory::Resident => Processes::read().tree(pid).into_iter().map(proportional_memory).sum::<f64>(),
                 Memory::Redis => {
                     let (host, port) = node.endpoint.split_once(':').ok_or(io::ErrorKind::InvalidInput)?;
                     number_after("used_memory:", &place.run("redis-cli", &["-h", host, "-p", port, "INFO", "memory"])?)
@@ -163,7 +163,7 @@ impl Node {
     /// Sends SIGKILL to it and all its descendants.
     pub fn kill(&mut self) {
         let Some(mut child) = self.child.take() else { return };
-        for pid in Processes::read().family(child.id()) {
+        for pid in Processes::read().tree(child.id()) {
             // SAFETY: a bare system call. The processes were this one's a moment ago.
             unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
         }
@@ -222,20 +222,20 @@ impl Processes {
         Processes { children }
     }
 
-    /// It and its descendants.
-    pub fn family(&self, pid: u32) -> Vec<u32> {
-        let mut family = vec![pid];
+    /// The process and its descendants.
+    pub fn tree(&self, pid: u32) -> Vec<u32> {
+        let mut tree = vec![pid];
         let mut next = 0;
-        while next < family.len() {
-            family.extend(self.children.get(&family[next]).into_iter().flatten());
+        while next < tree.len() {
+            tree.extend(self.children.get(&tree[next]).into_iter().flatten());
             next += 1;
         }
-        family
+        tree
     }
 
     /// The total of a process and its descendants, including those that have exited.
     pub fn cost(&self, pid: u32) -> Cost {
-        self.family(pid).into_iter().map(cost_of_one).fold(Cost::default(), Cost::plus)
+        self.tree(pid).into_iter().map(cost_of_one).fold(Cost::default(), Cost::plus)
     }
 }
 

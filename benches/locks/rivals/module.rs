@@ -27,7 +27,7 @@ pub const LOCK_SESSION: Rival = Rival {
 };
 
 /// The differences between the lock types.
-trait Family: 'static {
+trait LockType: 'static {
     const NAME: &'static str;
     const HOW: &'static str;
     /// A command that fails only if the module does not have this lock type.
@@ -41,7 +41,7 @@ trait Family: 'static {
 
 struct Mutex;
 
-impl Family for Mutex {
+impl LockType for Mutex {
     const NAME: &'static str = "LOCK";
     const HOW: &'static str = "LOCK.ACQUIRE, with BLOCK 0 where it waits; LOCK.RELEASE";
     const PROBE: &'static [&'static str] = &["LOCK.RELEASE", "probe", "nobody"];
@@ -58,7 +58,7 @@ impl Family for Mutex {
 
 struct Reentrant;
 
-impl Family for Reentrant {
+impl LockType for Reentrant {
     const NAME: &'static str = "RLOCK";
     const HOW: &'static str = "RLOCK.ACQUIRE, with BLOCK 0 where it waits; RLOCK.RELEASE";
     const PROBE: &'static [&'static str] = &["RLOCK.RELEASE", "probe", "nobody"];
@@ -75,7 +75,7 @@ impl Family for Reentrant {
 
 struct Read;
 
-impl Family for Read {
+impl LockType for Read {
     const NAME: &'static str = "RWLOCK READ";
     const HOW: &'static str = "RWLOCK.ACQUIRE … READ; RWLOCK.RELEASE … READ";
     const PROBE: &'static [&'static str] = &["RWLOCK.RELEASE", "probe", "nobody", "READ"];
@@ -92,7 +92,7 @@ impl Family for Read {
 
 struct Write;
 
-impl Family for Write {
+impl LockType for Write {
     const NAME: &'static str = "RWLOCK WRITE";
     const HOW: &'static str = "RWLOCK.ACQUIRE … WRITE; RWLOCK.RELEASE … WRITE";
     const PROBE: &'static [&'static str] = &["RWLOCK.RELEASE", "probe", "nobody", "WRITE"];
@@ -109,7 +109,7 @@ impl Family for Write {
 
 struct Semaphore;
 
-impl Family for Semaphore {
+impl LockType for Semaphore {
     const NAME: &'static str = "SEM";
     const HOW: &'static str = "SEM.ACQUIRE … LIMIT 1; SEM.RELEASE";
     const PROBE: &'static [&'static str] = &["SEM.RELEASE", "probe", "nobody"];
@@ -126,7 +126,7 @@ impl Family for Semaphore {
 
 struct Several;
 
-impl Family for Several {
+impl LockType for Several {
     const NAME: &'static str = "MLOCK of one key";
     const HOW: &'static str = "MLOCK.ACQUIRE 1 …; MLOCK.RELEASE 1 …";
     const PROBE: &'static [&'static str] = &["MLOCK.RELEASE", "1", "probe", "nobody"];
@@ -141,7 +141,7 @@ impl Family for Several {
     }
 }
 
-const fn rival<F: Family>() -> Rival {
+const fn rival<F: LockType>() -> Rival {
     Rival {
         name: F::NAME,
         how: F::HOW,
@@ -162,11 +162,11 @@ struct Waiter<F> {
     lock_type: std::marker::PhantomData<F>,
 }
 
-async fn open<F: Family>(config: ClientConfig) -> io::Result<Box<dyn Locker>> {
+async fn open<F: LockType>(config: ClientConfig) -> io::Result<Box<dyn Locker>> {
     Ok(Box::new(Waiter::<F> { client: config.connect().await?, config, lock_type: std::marker::PhantomData }))
 }
 
-impl<F: Family> Locker for Waiter<F> {
+impl<F: LockType> Locker for Waiter<F> {
     fn acquire(&mut self) -> Step<'_, ()> {
         Box::pin(async {
             let mut acquire = F::acquire(&self.config.names);

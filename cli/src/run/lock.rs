@@ -13,7 +13,7 @@ use crate::text::Text;
 
 /// The lock with its lease and its kind of renewal.
 pub fn lock(client: &Client, args: &RunArgs) -> Lock {
-    let lock = client.lock(family(args)).lease(args.lease).at_least(args.at_least);
+    let lock = client.lock(lock_type(args)).lease(args.lease).at_least(args.at_least);
     if args.session {
         lock.session()
     } else {
@@ -21,7 +21,7 @@ pub fn lock(client: &Client, args: &RunArgs) -> Lock {
     }
 }
 
-fn family(args: &RunArgs) -> Family {
+fn lock_type(args: &RunArgs) -> Family {
     let keys: Vec<Vec<u8>> = args.keys.iter().map(|key| key.as_bytes().to_vec()).collect();
     match <[Vec<u8>; 1]>::try_from(keys) {
         Ok([key]) if args.shared => Family::Read { key },

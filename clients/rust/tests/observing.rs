@@ -19,7 +19,7 @@ async fn info_returns_the_holders_of_every_lock_type() {
     for protocol in ["", "?protocol=resp3"] {
         let client = Client::open(format!("redis://127.0.0.1:{}/{protocol}", server.port())).unwrap();
         let several = client.multi_lock(["free", "several"]);
-        let families = [
+        let locks = [
             (client.mutex("mutex"), Kind::Mutex, HolderMode::Exclusive, 1, None),
             (client.reentrant("reentrant"), Kind::Reentrant, HolderMode::Exclusive, 1, None),
             (client.read_lock("read"), Kind::ReadWrite, HolderMode::Read, 0, None),
@@ -28,7 +28,7 @@ async fn info_returns_the_holders_of_every_lock_type() {
             (client.semaphore_slot("slot", 4), Kind::Semaphore, HolderMode::Permits, 4, Some(0)),
             (several, Kind::Mutex, HolderMode::Exclusive, 1, None),
         ];
-        for (lock, kind, mode, limit, slot) in families {
+        for (lock, kind, mode, limit, slot) in locks {
             let lock = lock.lease(LONG);
             assert_eq!(lock.info().await.unwrap(), None);
             let guard = lock.acquire().await.unwrap();
@@ -129,7 +129,7 @@ fn outcomes(events: &Mutex<Vec<Event>>) -> Vec<String> {
 async fn an_observer_gets_each_event_of_every_lock_type() {
     let server = Server::start();
     let (client, events) = observed(&server);
-    let families = [
+    let locks = [
         ("mutex", client.mutex("a")),
         ("reentrant", client.reentrant("b")),
         ("read", client.read_lock("c")),
@@ -138,7 +138,7 @@ async fn an_observer_gets_each_event_of_every_lock_type() {
         ("semaphore", client.semaphore_slot("f", 1)),
         ("multi", client.multi_lock(["g", "h"])),
     ];
-    for (kind, lock) in families {
+    for (kind, lock) in locks {
         let lock = lock.lease(LONG);
         let guard = lock.acquire().await.unwrap();
         guard.renew(LONG).await.unwrap();

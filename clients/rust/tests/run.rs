@@ -15,7 +15,7 @@ fn incr() -> Cmd {
     cmd("INCR").arg("n").to_owned()
 }
 
-fn families(client: &Client) -> Vec<Lock> {
+fn one_of_each(client: &Client) -> Vec<Lock> {
     vec![
         client.mutex("k"),
         client.reentrant("r"),
@@ -42,7 +42,7 @@ async fn a_command_in_one_packet_with_its_lock() {
     let proxy = Proxy::to(server.port()).await;
     let client = client_of(proxy.port);
     let mut number = 0;
-    for (place, lock) in families(&client).iter().enumerate() {
+    for (index, lock) in one_of_each(&client).iter().enumerate() {
         for waits in [true, false] {
             number += 1;
             let ran =
@@ -50,7 +50,7 @@ async fn a_command_in_one_packet_with_its_lock() {
             assert_eq!((ran, keys(&server)), (number, vec!["n".to_string()]));
             let [packet] = &proxy.packets()[..] else { panic!("several packets") };
             assert!([".ACQUIRE", "INCR", ".RELEASE"].iter().all(|word| packet.contains(word)), "{packet}");
-            assert_eq!((packet.contains("BLOCK"), packet.contains("SESSION")), (false, place == 6), "{packet}");
+            assert_eq!((packet.contains("BLOCK"), packet.contains("SESSION")), (false, index == 6), "{packet}");
         }
     }
     let lock = client.mutex("k");
@@ -115,7 +115,7 @@ async fn no_command_is_sent_twice() {
     // Before any reply, and within that of the acquire.
     for after in [0, 3] {
         for waits in [true, false] {
-            for lock in families(&client_of(proxy.port)) {
+            for lock in one_of_each(&client_of(proxy.port)) {
                 number += 1;
                 proxy.cut_reply("LOCK.EXEC", after);
                 let ran = if waits { lock.run::<i64>(&incr()).await.map(Some) } else { lock.try_run(&incr()).await };

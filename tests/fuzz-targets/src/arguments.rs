@@ -149,7 +149,7 @@ fn check_patterns(original: Original, words: &[&[u8]]) {
     let globs: Vec<&[u8]> = globs.map(|glob| glob.strip_prefix(b"hash:").unwrap_or(glob)).collect();
     for key in words.iter().filter(|key| key.len() * words[1].len() < 4_000) {
         let matches = globs.iter().any(|glob| glob_matches(glob, key));
-        let is_set = [LockType::Mutex, LockType::Reentrant].iter().any(|family| keys.adopt(key, *family));
+        let is_set = [LockType::Mutex, LockType::Reentrant].iter().any(|lock_type| keys.adopt(key, *lock_type));
         assert_eq!((keys.may_hold_adopted(key), is_set), (matches, matches), "{}", shown(words));
         let still = (former.may_hold_adopted(key), former.adopt(key, LockType::Mutex));
         assert_eq!(still, (matches, false), "{}", shown(words));

@@ -31,32 +31,32 @@ pub fn round_trip(bytes: &[u8]) {
 }
 
 fn any_lock(input: &mut Unstructured<'_>) -> Result<Lock> {
-    let family = *input.choose(&LockType::ALL)?;
-    let several = matches!(family, LockType::ReadWrite | LockType::Semaphore);
-    let number = if several { input.int_in_range(1..=MOST_HOLDERS)? } else { 1 };
-    let limit = match family {
+    let lock_type = *input.choose(&LockType::ALL)?;
+    let has_multiple_holders = matches!(lock_type, LockType::ReadWrite | LockType::Semaphore);
+    let number = if has_multiple_holders { input.int_in_range(1..=MOST_HOLDERS)? } else { 1 };
+    let limit = match lock_type {
         LockType::Mutex | LockType::Reentrant => 1,
         LockType::ReadWrite => 0,
         LockType::Semaphore => input.int_in_range(1..=u32::MAX)?,
     };
-    let kind = LockTypeAndLimit::new(family, limit).expect("the limit is one of this family");
-    let holders = (0..number).map(|n| any_holder(input, family, n, number)).collect::<Result<Vec<_>>>()?;
+    let kind = LockTypeAndLimit::new(lock_type, limit).expect("the limit fits the lock type");
+    let holders = (0..number).map(|n| any_holder(input, lock_type, n, number)).collect::<Result<Vec<_>>>()?;
     let newest = holders.iter().map(|holder| holder.fence).max().expect("it has a holder");
     // The holder of the latest grant may have released the lock, unless it is the only holder.
-    let fence = if several { any_fence(input, newest.get())? } else { newest };
+    let fence = if has_multiple_holders { any_fence(input, newest.get())? } else { newest };
     Ok(Lock::from_parts(kind, fence, holders).expect("requests can make it"))
 }
 
-fn any_holder(input: &mut Unstructured<'_>, family: LockType, number: usize, of: usize) -> Result<Holder> {
+fn any_holder(input: &mut Unstructured<'_>, lock_type: LockType, number: usize, of: usize) -> Result<Holder> {
     let length = *input.choose(&[0, 1, 35, 36, 37, 38, 63, 64, MAX_OWNER - 1])?;
     let mut owner = vec![u8::try_from(number).expect("few holders")];
     owner.extend((0..length).map(|_| u8::arbitrary(input)).collect::<Result<Vec<_>>>()?);
     // Distinct fences, in any order.
-    let slot = match family {
+    let slot = match lock_type {
         LockType::Semaphore if bool::arbitrary(input)? => Slot::new((number as u32) * 7 % 100 * 10_000),
         _ => None,
     };
-    let (holds, reads) = match family {
+    let (holds, reads) = match lock_type {
         _ if slot.is_some() => (1, 0),
         LockType::Mutex => (1, 0),
         LockType::Reentrant | LockType::Semaphore => (any_count(input)?, 0),
@@ -75,7 +75,7 @@ fn any_holder(input: &mut Unstructured<'_>, family: LockType, number: usize, of:
         holds,
         reads,
         slot,
-        origin: match family.is_exclusive() && bool::arbitrary(input)? {
+        origin: match lock_type.is_exclusive() && bool::arbitrary(input)? {
             true => Origin::Adopted,
             false => Origin::Native,
         },
