@@ -153,7 +153,7 @@ pub fn contend(
     if let Some(error) = counters.error.take() {
         return Err(io::Error::other(format!("{}: {error}", rival.name)));
     }
-    await_departure(server, others)?;
+    await_removal(server, others)?;
     Ok(outcome)
 }
 
@@ -202,7 +202,7 @@ async fn count(server: &mut Server, contention: Contention, counters: &Counters)
 }
 
 /// Waits until the server has noticed that the clients have disconnected.
-fn await_departure(server: &mut Server, others: f64) -> io::Result<()> {
+fn await_removal(server: &mut Server, others: f64) -> io::Result<()> {
     while server.info_number("clients", "connected_clients")? > others {
         std::thread::sleep(Duration::from_millis(1));
     }

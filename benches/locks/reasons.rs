@@ -53,8 +53,8 @@ impl Reasons {
     /// Each reason under its targets, then the targets without a reason, then the text that is always printed.
     pub fn markdown(&self, missed: &[Missed]) -> String {
         let mut text = String::new();
-        for (place, reason) in self.missed.iter().enumerate() {
-            text.push_str(&paragraph(missed, |missed| self.reason_for(missed) == Some(place), &reason.text));
+        for (index, reason) in self.missed.iter().enumerate() {
+            text.push_str(&paragraph(missed, |missed| self.reason_for(missed) == Some(index), &reason.text));
         }
         let is_unexplained = |missed: &Missed| self.reason_for(missed).is_none();
         text.push_str(&paragraph(missed, is_unexplained, "No reason is recorded."));
@@ -67,8 +67,8 @@ impl Reasons {
     /// The index of the reason with the longest matching prefix.
     fn reason_for(&self, missed: &Missed) -> Option<usize> {
         let lengths = self.missed.iter().map(|reason| reason.known_of(missed.target)).enumerate();
-        let known = lengths.filter_map(|(place, length)| Some((length?, place)));
-        known.max().map(|(_, place)| place)
+        let known = lengths.filter_map(|(index, length)| Some((length?, index)));
+        known.max().map(|(_, index)| index)
     }
 }
 

@@ -13,10 +13,10 @@ impl Figure {
     pub fn of(mut readings: Vec<f64>) -> Figure {
         readings.sort_by(f64::total_cmp);
         let at = |share: f64| {
-            let place = share * (readings.len() - 1) as f64;
-            let below = readings[place.floor() as usize];
-            let above = readings[place.ceil() as usize];
-            below + (above - below) * place.fract()
+            let position = share * (readings.len() - 1) as f64;
+            let below = readings[position.floor() as usize];
+            let above = readings[position.ceil() as usize];
+            below + (above - below) * position.fract()
         };
         Figure { low: at(0.25), median: at(0.5), high: at(0.75) }
     }

@@ -24,7 +24,7 @@ impl Event {
         }
         let numbers: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
         let owner = || Some(format!("{load}-{}", numbers.get(1)?));
-        let of = |place: usize| numbers.get(place).copied();
+        let of = |index: usize| numbers.get(index).copied();
         Some(match kind {
             "cycle" => Event::Cycle {
                 lock: of(0)?,
@@ -43,7 +43,7 @@ impl Event {
 }
 
 impl Event {
-    pub fn end_of_turn(&self) -> Option<u64> {
+    pub fn end_of_cycle(&self) -> Option<u64> {
         match self {
             Event::Cycle { released, .. } => Some(*released),
             _ => None,

@@ -20,7 +20,7 @@ use crate::task::{now, Link, Outcome, Owner, Task, Work};
 /// different lock, because a failed attempt may hold its lock until the lease expires.
 const TRIAL_LOCK: u64 = 90_000;
 const TRIAL_LOCKS: u64 = 10_000;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub fn main(words: &[String]) -> Outcome<()> {
     let kind = words.first().ok_or("load KIND name=value…")?.clone();
@@ -63,9 +63,9 @@ async fn work<L: Link>(task: Task, kind: &str) -> Outcome<()> {
     for link in connecting {
         links.push(Rc::new(link.await??));
     }
-    let mut gate = links[0].owner().await?;
+    let mut barrier = links[0].owner().await?;
     let mut closed = match task.work {
-        Work::Queue => Some(gate.acquire(task.first).await?.1),
+        Work::Queue => Some(barrier.acquire(task.first).await?.1),
         _ => None,
     };
     if closed.is_none() {
@@ -99,7 +99,7 @@ async fn work<L: Link>(task: Task, kind: &str) -> Outcome<()> {
         }
         say("ready");
         expect(&mut input, "go").await?;
-        gate.release(held).await?;
+        barrier.release(held).await?;
     }
     expect(&mut input, "stop").await?;
     state.is_over.set(true);
@@ -133,8 +133,8 @@ async fn serving<L: Link>(task: Task, kind: String, number: u64) -> Outcome<L> {
         };
         match tokio::time::timeout(Duration::from_secs(20), attempt).await {
             Ok(Ok(link)) => return Ok(link),
-            Ok(Err(error)) if started.elapsed() > PATIENCE => return Err(error),
-            Err(late) if started.elapsed() > PATIENCE => return Err(late.into()),
+            Ok(Err(error)) if started.elapsed() > TIMEOUT => return Err(error),
+            Err(late) if started.elapsed() > TIMEOUT => return Err(late.into()),
             _ => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }
@@ -149,13 +149,13 @@ async fn cycle<O: Owner>(mut owner: O, number: u64, task: Task, state: Rc<State>
         let lock = task.first + dice % task.locks;
         let asked = now();
         state.asking.set(state.asking.get() + 1);
-        let turn = async {
+        let attempt = async {
             let (fence, held) = owner.acquire(lock).await?;
             let granted = now();
             owner.release(held).await?;
             Outcome::Ok((granted, fence))
         };
-        match turn.await {
+        match attempt.await {
             Ok((granted, fence)) => state.cycles.borrow_mut().push([lock, number, asked, granted, now(), fence]),
             Err(error) => {
                 state.failed(&*error);
@@ -167,12 +167,12 @@ async fn cycle<O: Owner>(mut owner: O, number: u64, task: Task, state: Rc<State>
 
 async fn sweep<O: Owner>(mut owner: O, number: u64, task: Task, state: Rc<State>) {
     for lock in task.first..task.first + task.locks {
-        let turn = async {
+        let attempt = async {
             let held = owner.acquire(lock).await?.1;
             tokio::time::sleep(Duration::from_millis(1)).await;
             owner.release(held).await
         };
-        if let Err(error) = turn.await {
+        if let Err(error) = attempt.await {
             state.failed(&*error);
         }
     }
@@ -215,11 +215,11 @@ async fn hold<O: Owner>(mut owner: O, number: u64, task: Task, state: Rc<State>)
 }
 
 fn report_lost<O: Owner>(owner: &O, number: u64, kept: &mut [Option<(u64, O::Held)>]) {
-    for place in kept {
-        if let Some((lock, held)) = place {
+    for slot in kept {
+        if let Some((lock, held)) = slot {
             if owner.is_lost(held) {
                 say(&format!("lost {lock} {number} {}", now()));
-                *place = None;
+                *slot = None;
             }
         }
     }

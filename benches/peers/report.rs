@@ -229,7 +229,7 @@ impl Data {
         for (name, path) in [
             ("rounds", &["rounds"][..]),
             ("minutes", &["minutes"]),
-            ("patience", &["patience_s"]),
+            ("limit", &["patience_s"]),
             ("window", &["window_s"]),
             ("before", &["load_average_before"]),
             ("cores", &["machine", "cores"]),

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use crate::judged::{self, Event};
 use crate::peers::languages::{self, Language};
 use crate::peers::{redis_lock, zookeeper};
-use crate::servers::{run, Cost, Memory, Place, Processes, Servers};
+use crate::servers::{run, Cost, Location, Memory, Processes, Servers};
 use crate::settings::{After, Setting, OF_LANGUAGES, SETTINGS};
 use crate::stats::percentile;
 use crate::task::{now, Outcome, Task, Work};
@@ -57,7 +57,7 @@ struct Plan {
     /// The warm-up time of a JVM's compiler.
     warm_up: Duration,
     /// How long to wait for the next grant after a machine was lost.
-    patience: Duration,
+    limit: Duration,
 }
 
 /// Of one round of one part.
@@ -80,7 +80,7 @@ fn all_settings() -> impl Iterator<Item = &'static Setting> {
 }
 
 pub fn main(words: &[String]) -> Outcome<()> {
-    let find = |name: &str| words.iter().position(|word| word == name).and_then(|place| words.get(place + 1)).cloned();
+    let find = |name: &str| words.iter().position(|word| word == name).and_then(|index| words.get(index + 1)).cloned();
     let list = |name: &str| find(name).map(|it| it.split(',').map(String::from).collect()).unwrap_or_default();
     let is_quick = words.iter().any(|word| word == "--quick");
     let is_short = std::env::var("PEERS_SHORT").is_ok_and(|value| !value.is_empty());
@@ -101,7 +101,7 @@ pub fn main(words: &[String]) -> Outcome<()> {
             u64::MAX
         },
         locks: if is_quick { 1000 } else { 10_000 },
-        patience: Duration::from_secs(if is_quick || is_short { 20 } else { 40 }),
+        limit: Duration::from_secs(if is_quick || is_short { 20 } else { 40 }),
     };
     support::raise_file_limit()?;
     let dir = open_dir()?;
@@ -130,7 +130,7 @@ pub fn main(words: &[String]) -> Outcome<()> {
             "window_s": plan.window.as_secs_f64(),
             "parts_of_the_first_round": if is_short { SLOW_PARTS } else { &[] },
             "skipped": data.skipped,
-            "patience_s": plan.patience.as_secs_f64(),
+            "patience_s": plan.limit.as_secs_f64(),
             "minutes": (began.elapsed().as_secs_f64() / 6.0).round() / 10.0,
             "load_average_before": before,
             "load_average_after_rounds": loads,
@@ -205,18 +205,18 @@ impl<'a> Bench<'a> {
         plan: &'a Plan,
         shared: &'a Path,
         kind: &'a str,
-        start: impl FnOnce(&Place) -> io::Result<Servers>,
+        start: impl FnOnce(&Location) -> io::Result<Servers>,
     ) -> Outcome<Bench<'a>> {
         let network = Network::of(3)?;
         let dir = open_dir()?;
-        let servers = start(&Place { host: network.host(SERVERS), dir: dir.path() })?;
+        let servers = start(&Location { host: network.host(SERVERS), dir: dir.path() })?;
         let bench = Bench { setting, plan, network, servers, dir, shared, kind };
-        bench.servers.nodes.iter().try_for_each(|node| bench.place().wait_for(&node.endpoint))?;
+        bench.servers.nodes.iter().try_for_each(|node| bench.location().wait_for(&node.endpoint))?;
         Ok(bench)
     }
 
-    fn place(&self) -> Place<'_> {
-        Place { host: self.network.host(SERVERS), dir: self.dir.path() }
+    fn location(&self) -> Location<'_> {
+        Location { host: self.network.host(SERVERS), dir: self.dir.path() }
     }
 
     fn load(&self, task: Task) -> Outcome<Load> {
@@ -257,7 +257,7 @@ impl<'a> Bench<'a> {
     }
 
     fn memory(&self) -> io::Result<f64> {
-        self.servers.memory(&self.place())
+        self.servers.memory(&self.location())
     }
 
     fn is_java(&self) -> bool {
@@ -274,7 +274,7 @@ impl<'a> Bench<'a> {
     fn ask_redis(&self, words: &[&str]) -> Option<String> {
         let node = self.servers.nodes.first().filter(|node| matches!(node.memory, Memory::Redis))?;
         let (host, port) = node.endpoint.split_once(':')?;
-        self.place().run("redis-cli", &[&["-h", host, "-p", port], words].concat()).ok()
+        self.location().run("redis-cli", &[&["-h", host, "-p", port], words].concat()).ok()
     }
 
     fn keys(&self) -> Outcome<f64> {
@@ -315,13 +315,13 @@ impl<'a> Bench<'a> {
         let commands = commands.zip(self.commands());
         let commands = commands.map(|(before, after)| (after - before) / counted.elapsed().as_secs_f64());
         load.stop()?;
-        let mut turns = Vec::new();
+        let mut cycles = Vec::new();
         for event in load.events() {
             match event {
                 Event::Cycle { lock, owner, asked, granted, released, .. }
                     if (before.0..after.0).contains(&released) =>
                 {
-                    turns.push(Turn { lock, owner, asked, granted, released });
+                    cycles.push(Cycle { lock, owner, asked, granted, released });
                 }
                 Event::Failed { text } => return Err(text.into()),
                 _ => {}
@@ -329,7 +329,7 @@ impl<'a> Bench<'a> {
         }
         Ok(Window {
             seconds: (after.0 - before.0) as f64 / 1e9,
-            turns,
+            cycles,
             servers: after.1.since(before.1),
             clients: after.2.since(before.2),
             bytes: after.3 - before.3,
@@ -338,7 +338,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-struct Turn {
+struct Cycle {
     lock: u64,
     owner: String,
     asked: u64,
@@ -348,7 +348,7 @@ struct Turn {
 
 struct Window {
     seconds: f64,
-    turns: Vec<Turn>,
+    cycles: Vec<Cycle>,
     servers: Cost,
     clients: Cost,
     bytes: f64,
@@ -370,7 +370,7 @@ impl Window {
     }
 
     fn pairs(&self) -> Figures {
-        let mut times: Vec<f64> = self.turns.iter().map(|turn| (turn.released - turn.asked) as f64 / 1e6).collect();
+        let mut times: Vec<f64> = self.cycles.iter().map(|cycle| (cycle.released - cycle.asked) as f64 / 1e6).collect();
         let mut figures = self.costs(times.len());
         figures.extend([("p50_ms", percentile(&mut times, 0.5)), ("p99_ms", percentile(&mut times, 0.99))]);
         figures
@@ -378,16 +378,16 @@ impl Window {
 
     /// A lock that an owner re-acquires before any other is neither a hand-off nor a wait.
     fn hand_offs(mut self) -> Figures {
-        self.turns.sort_by_key(|turn| (turn.lock, turn.granted));
+        self.cycles.sort_by_key(|cycle| (cycle.lock, cycle.granted));
         let mut waits = Vec::new();
         let mut overtaken = 0;
-        for turns in self.turns.chunk_by(|one, next| one.lock == next.lock) {
-            let came_from_another = turns.windows(2).filter(|turns| turns[0].owner != turns[1].owner);
-            waits.extend(came_from_another.map(|turns| (turns[1].granted - turns[1].asked) as f64 / 1e6));
-            let asked: Vec<u64> = turns.iter().map(|turn| turn.asked).collect();
+        for cycles in self.cycles.chunk_by(|one, next| one.lock == next.lock) {
+            let came_from_another = cycles.windows(2).filter(|cycles| cycles[0].owner != cycles[1].owner);
+            waits.extend(came_from_another.map(|cycles| (cycles[1].granted - cycles[1].asked) as f64 / 1e6));
+            let asked: Vec<u64> = cycles.iter().map(|cycle| cycle.asked).collect();
             overtaken += judged::overtaken(&asked, MARGIN);
         }
-        let overtaken = 100.0 * overtaken as f64 / self.turns.len().max(1) as f64;
+        let overtaken = 100.0 * overtaken as f64 / self.cycles.len().max(1) as f64;
         let mut figures = self.costs(waits.len());
         figures.extend([
             ("wait_p50_ms", percentile(&mut waits, 0.5)),
@@ -519,24 +519,24 @@ fn waiters(bench: &Bench) -> Outcome<Figures> {
 /// SIGKILL to the server, or to the leader, under load; then another owner requests the locks that are held.
 fn kill(mut bench: Bench) -> Outcome<Figures> {
     let lease = Duration::from_secs(60);
-    let mut turns = bench.load(Task { lease, ..bench.task(Work::Cycle, 4, 80_000, 100) })?;
+    let mut cycles = bench.load(Task { lease, ..bench.task(Work::Cycle, 4, 80_000, 100) })?;
     let task = bench.task(Work::Hold, 8, 0, 60_000);
     let mut holders = bench.load(Task { lease, pace: Duration::from_millis(2), ..task })?;
-    turns.go()?;
+    cycles.go()?;
     holders.go()?;
     thread::sleep(Duration::from_secs(3));
-    let victim = (bench.setting.leader)(&bench.place(), &bench.servers)?;
+    let victim = (bench.setting.leader)(&bench.location(), &bench.servers)?;
     let killed = now();
     bench.servers.nodes[victim].kill();
     let dead = now();
-    let place = Place { host: bench.network.host(SERVERS), dir: bench.dir.path() };
+    let location = Location { host: bench.network.host(SERVERS), dir: bench.dir.path() };
     let (kind, endpoints) = match bench.setting.after {
         After::Restart => {
-            bench.servers.nodes[victim].start(&place)?;
+            bench.servers.nodes[victim].start(&location)?;
             (bench.kind, bench.servers.endpoints(None))
         }
         After::Promote => {
-            redis_lock::promote(&place)?;
+            redis_lock::promote(&location)?;
             // The promoted server has no replica to wait for.
             ("redis-lock", bench.servers.endpoints(Some(victim)))
         }
@@ -559,8 +559,8 @@ fn kill(mut bench: Bench) -> Outcome<Figures> {
     if !prober.wait(Duration::from_secs(30), |lines| lines.took >= 50) {
         return Err(format!("the servers did not serve: {:?}", prober.events().last()).into());
     }
-    turns.stop()?;
-    let mut events = turns.events();
+    cycles.stop()?;
+    let mut events = cycles.events();
     events.extend(holders.events());
     events.extend(prober.events());
     let had = prober.held().iter().filter(|it| matches!(it, Event::Held { lock, .. } if held.contains(lock))).count();
@@ -575,7 +575,7 @@ fn kill(mut bench: Bench) -> Outcome<Figures> {
         ("overlaps", verdict.overlaps as f64),
         ("fences_wrong", verdict.fences as f64),
     ];
-    let mut ends: Vec<u64> = turns.events().iter().filter_map(Event::end_of_turn).collect();
+    let mut ends: Vec<u64> = cycles.events().iter().filter_map(Event::end_of_cycle).collect();
     ends.sort_unstable();
     if let Some(served) = ends.iter().find(|end| **end > dead) {
         figures.push(("gap_s", (served - killed) as f64 / 1e9));
@@ -638,7 +638,7 @@ fn dead_holder(bench: &Bench) -> Outcome<Figures> {
             true => bench.network.split(&[&[SERVERS, CLIENTS]]),
             false => victim.kill(),
         }
-        next.wait(bench.plan.patience, |lines| lines.took as u64 >= count);
+        next.wait(bench.plan.limit, |lines| lines.took as u64 >= count);
         let times = next.held().into_iter().filter_map(|event| match event {
             Event::Held { granted, .. } => Some((granted.saturating_sub(ended)) as f64 / 1e9),
             _ => None,
@@ -667,7 +667,7 @@ fn scale(plan: &Plan, shared: &Path, data: &mut Data) {
         let name = format!("redis-lock, cluster of {primaries}");
         eprintln!("  {name}");
         let measured = (|| {
-            let start = |place: &Place| redis_lock::cluster(place, primaries);
+            let start = |location: &Location| redis_lock::cluster(location, primaries);
             let bench = Bench::started(&SETTINGS[0], plan, shared, "redis-lock:cluster", start)?;
             let mut load = bench.load(Task { links: 6, ..bench.task(Work::Cycle, 60, 0, 6_000) })?;
             load.go()?;

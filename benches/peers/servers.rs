@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use faults::network::Host;
 
 /// A host in one of the run's networks, and a directory.
-pub struct Place<'a> {
+pub struct Location<'a> {
     pub host: &'a Host,
     pub dir: &'a Path,
 }
@@ -43,7 +43,7 @@ pub enum Memory {
     Java,
 }
 
-impl Place<'_> {
+impl Location<'_> {
     /// Runs a program on the host and requires success.
     pub fn run(&self, program: impl AsRef<Path>, args: &[&str]) -> io::Result<String> {
         self.host.run(|| run(program, args))
@@ -105,7 +105,7 @@ impl Servers {
     }
 
     /// Bytes of all nodes.
-    pub fn memory(&self, place: &Place) -> io::Result<f64> {
+    pub fn memory(&self, location: &Location) -> io::Result<f64> {
         let mut bytes = 0.0;
         for node in &self.nodes {
             let Some(pid) = node.pid() else { continue };
@@ -113,7 +113,10 @@ impl Servers {
                 Memory::Resident => Processes::read().tree(pid).into_iter().map(proportional_memory).sum::<f64>(),
                 Memory::Redis => {
                     let (host, port) = node.endpoint.split_once(':').ok_or(io::ErrorKind::InvalidInput)?;
-                    number_after("used_memory:", &place.run("redis-cli", &["-h", host, "-p", port, "INFO", "memory"])?)
+                    number_after(
+                        "used_memory:",
+                        &location.run("redis-cli", &["-h", host, "-p", port, "INFO", "memory"])?,
+                    )
                 }
                 Memory::Java => {
                     let table = run("jcmd", &[&pid.to_string(), "GC.class_histogram"])?;
@@ -148,7 +151,7 @@ impl Node {
     }
 
     /// It dies with the thread that starts it.
-    pub fn start(&mut self, place: &Place) -> io::Result<()> {
+    pub fn start(&mut self, location: &Location) -> io::Result<()> {
         let log = File::options().create(true).append(true).open(self.dir.join("log"))?;
         let mut command = Command::new(&self.program);
         command.args(&self.args).current_dir(&self.dir).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
@@ -156,7 +159,7 @@ impl Node {
             command.uid(user).gid(group);
         }
         support::die_with_parent(&mut command);
-        self.child = Some(place.host.run(|| command.spawn())?);
+        self.child = Some(location.host.run(|| command.spawn())?);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use faults::judge::Scope;
 
 use crate::peers::languages::Language;
 use crate::peers::{etcd, postgres, redis_lock, zookeeper};
-use crate::servers::{Place, Servers};
+use crate::servers::{Location, Servers};
 
 pub struct Setting {
     pub name: &'static str,
@@ -14,9 +14,9 @@ pub struct Setting {
     pub kind: &'static str,
     /// Of its load; None: Rust, or Curator's.
     pub language: Option<Language>,
-    pub start: fn(&Place) -> io::Result<Servers>,
+    pub start: fn(&Location) -> io::Result<Servers>,
     /// Which node is killed: the leader.
-    pub leader: fn(&Place, &Servers) -> io::Result<usize>,
+    pub leader: fn(&Location, &Servers) -> io::Result<usize>,
     /// After a node was killed.
     pub after: After,
     /// Whether its clients get a fencing token, and over which grants it must increase.
@@ -56,7 +56,7 @@ const REDIS: Setting = Setting {
     name: "redis-lock, no persistence",
     kind: "redis-lock",
     language: None,
-    start: |place| redis_lock::start(place, "save \"\"", 0),
+    start: |location| redis_lock::start(location, "save \"\"", 0),
     leader: |_, _| Ok(0),
     after: After::Restart,
     fences: Some(Scope::Server),
@@ -70,7 +70,7 @@ const REDIS: Setting = Setting {
 const ETCD: Setting = Setting {
     name: "etcd, one node",
     kind: "etcd",
-    start: |place| etcd::start(place, 1),
+    start: |location| etcd::start(location, 1),
     // The revision is that of the whole store, so two grants without a write in between share it.
     fences: Some(Scope::Key),
     survives: ["yes", "yes", "no"],
@@ -81,7 +81,7 @@ const ETCD: Setting = Setting {
 const ZOOKEEPER: Setting = Setting {
     name: "ZooKeeper, one node",
     kind: "curator",
-    start: |place| zookeeper::start(place, 1),
+    start: |location| zookeeper::start(location, 1),
     fences: Some(Scope::Key),
     survives: ["yes", "yes", "no"],
     parts: ALL,
@@ -105,10 +105,10 @@ const POSTGRES: Setting = Setting {
 /// With `lock.adopt`, clients wait in the server's queue for this long before they retry.
 macro_rules! adopting {
     ($pattern:literal) => {
-        |place| redis_lock::start(place, concat!("save \"\"\nlock.adopt ", $pattern), 0)
+        |location| redis_lock::start(location, concat!("save \"\"\nlock.adopt ", $pattern), 0)
     };
     ($pattern:literal, waiting) => {
-        |place| redis_lock::start(place, concat!("save \"\"\nlock.adopt ", $pattern, "\nlock.adopt-wait 1000"), 0)
+        |location| redis_lock::start(location, concat!("save \"\"\nlock.adopt ", $pattern, "\nlock.adopt-wait 1000"), 0)
     };
 }
 
@@ -218,7 +218,7 @@ pub const SETTINGS: &[Setting] = &[
     REDIS,
     Setting {
         name: "redis-lock, AOF everysec",
-        start: |place| redis_lock::start(place, "save \"\"\nappendonly yes\nappendfsync everysec", 0),
+        start: |location| redis_lock::start(location, "save \"\"\nappendonly yes\nappendfsync everysec", 0),
         survives: [
             "yes; all but the last two seconds where the disk falls behind",
             "all but the last second or two",
@@ -228,14 +228,14 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "redis-lock, AOF always",
-        start: |place| redis_lock::start(place, "save \"\"\nappendonly yes\nappendfsync always", 0),
+        start: |location| redis_lock::start(location, "save \"\"\nappendonly yes\nappendfsync always", 0),
         survives: ["yes", "yes", "no"],
         ..REDIS
     },
     Setting {
         name: "redis-lock, replica, WAIT 1",
         kind: "redis-lock:wait",
-        start: |place| redis_lock::start(place, "save \"\"\nrepl-diskless-sync-delay 0", 1),
+        start: |location| redis_lock::start(location, "save \"\"\nrepl-diskless-sync-delay 0", 1),
         after: After::Promote,
         survives: ["yes, if the replica is promoted", "yes, the same", "yes, the same; no consensus"],
         ..REDIS
@@ -260,7 +260,7 @@ pub const SETTINGS: &[Setting] = &[
     ETCD,
     Setting {
         name: "etcd, three nodes",
-        start: |place| etcd::start(place, 3),
+        start: |location| etcd::start(location, 3),
         leader: etcd::leader,
         after: After::Nothing,
         survives: ["yes", "yes", "yes: consensus"],
@@ -269,7 +269,7 @@ pub const SETTINGS: &[Setting] = &[
     ZOOKEEPER,
     Setting {
         name: "ZooKeeper, three nodes",
-        start: |place| zookeeper::start(place, 3),
+        start: |location| zookeeper::start(location, 3),
         leader: zookeeper::leader,
         after: After::Nothing,
         survives: ["yes", "yes", "yes: consensus"],

@@ -21,8 +21,8 @@ pub fn digits(value: f64) -> String {
     };
     let (whole, rest) = text.split_once('.').map_or((text.as_str(), String::new()), |(a, b)| (a, format!(".{b}")));
     let mut grouped = String::new();
-    for (place, digit) in whole.chars().enumerate() {
-        if place > 0 && (whole.len() - place) % 3 == 0 && digit.is_ascii_digit() {
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index) % 3 == 0 && digit.is_ascii_digit() {
             grouped.push(',');
         }
         grouped.push(digit);

@@ -29,7 +29,7 @@ def now() -> int:
     return int(time.time() * 1000)
 
 
-def tell(**event: Any) -> None:
+def report(**event: Any) -> None:
     sys.stdout.write(json.dumps(event) + "\n")
     sys.stdout.flush()
 
@@ -52,16 +52,16 @@ class Plan:
 
 
 def asked(plan: Plan, began: int, outcome: str, cancelled: int = 0) -> None:
-    tell(e="acquire", key=plan.key, wait=round(plan.wait_s * 1000), began=began, ended=now(), outcome=outcome,
+    report(e="acquire", key=plan.key, wait=round(plan.wait_s * 1000), began=began, ended=now(), outcome=outcome,
          cancelled=cancelled)
 
 
 def held(plan: Plan, fence: int, since: int, until: int) -> None:
-    tell(e="held", key=plan.key, fence=fence, since=since, until=until, session=plan.session)
+    report(e="held", key=plan.key, fence=fence, since=since, until=until, session=plan.session)
 
 
 def given_back(began: int, outcome: str) -> None:
-    tell(e="release", began=began, ended=now(), outcome=outcome)
+    report(e="release", began=began, ended=now(), outcome=outcome)
 
 
 def outcome_of(error: BaseException) -> str:
@@ -69,7 +69,7 @@ def outcome_of(error: BaseException) -> str:
 
 
 def unexpected(error: BaseException) -> None:
-    tell(e="unexpected", what=f"{type(error).__name__}: {error}")
+    report(e="unexpected", what=f"{type(error).__name__}: {error}")
 
 
 def line(client: Any, rng: random.Random) -> None:
@@ -129,7 +129,7 @@ def sync(port: int, seed: int) -> None:
     ends = time.monotonic() + 20
     while left() and time.monotonic() < ends:
         time.sleep(0.05)
-    tell(e="end", left=left())
+    report(e="end", left=left())
     client.close()
 
 
@@ -202,7 +202,7 @@ async def asynchronous(port: int, seed: int) -> None:
     ends = time.monotonic() + 20
     while left() and time.monotonic() < ends:
         await asyncio.sleep(0.05)
-    tell(e="end", left=left())
+    report(e="end", left=left())
     await client.aclose() if hasattr(client, "aclose") else await client.close()
 
 

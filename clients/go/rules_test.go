@@ -65,7 +65,7 @@ func TestDurationsRoundUpAndSaturate(t *testing.T) {
 	}
 }
 
-func TestPausesGrowAndStayBelowTheKeptPlace(t *testing.T) {
+func TestPausesGrowAndStayBelowKeepPlace(t *testing.T) {
 	var again resend
 	if first := again.pause(); first > firstPause {
 		t.Error(first)

@@ -210,11 +210,11 @@ def write_go() -> None:
     # For test_permissions.py.
     shutil.copytree(STANDINS / "worker", GO / "worker", dirs_exist_ok=True)
     client = "github.com/redis-lock/redis-lock/clients/go"
-    places = [(client, ROOT / "clients/go"), ("github.com/jackc/pgx/v5", STANDINS / "pgx")]
+    modules = [(client, ROOT / "clients/go"), ("github.com/jackc/pgx/v5", STANDINS / "pgx")]
     needs = re.findall(r"go-redis/v9 (v\S+)", (ROOT / "clients/go/go.mod").read_text())
     lines = ["module recipes", "", "go 1.24.0", "", f"require github.com/redis/go-redis/v9 {needs[0]}"]
-    for module, place in places:
-        lines += [f"require {module} {'v5.0.0' if module.endswith('v5') else 'v1.0.0'}", f"replace {module} => {place}"]
+    for module, path in modules:
+        lines += [f"require {module} {'v5.0.0' if module.endswith('v5') else 'v1.0.0'}", f"replace {module} => {path}"]
     (GO / "go.mod").write_text("\n".join(lines) + "\n")
     shutil.copy(ROOT / "clients/go/go.sum", GO / "go.sum")
 

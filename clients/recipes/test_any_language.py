@@ -130,7 +130,7 @@ def test_the_next_process_is_granted_when_the_lease_of_a_killed_one_expires(serv
     assert server.info(KEY) is None
 
 
-def test_a_waiter_keeps_its_place_over_short_waits_and_a_broken_connection(server: Server, playing: Playing) -> None:
+def test_a_waiter_keeps_its_position_over_short_waits_and_a_broken_connection(server: Server, playing: Playing) -> None:
     server.ask("LOCK.ACQUIRE", KEY, "holder", "PX", 300_000)
     first = playing.start()
     until(lambda: len(server.waiters(KEY)) == 1, "the first one waits")
@@ -147,7 +147,7 @@ def test_a_waiter_keeps_its_place_over_short_waits_and_a_broken_connection(serve
 
     broken = until(connection)
     assert server.ask("CLIENT", "KILL", "ID", broken) == 1
-    until(lambda: connection() not in (False, broken), "it waits in its place on another connection")
+    until(lambda: connection() not in (False, broken), "it waits in its position on another connection")
     server.ask("LOCK.RELEASE", KEY, "holder")
     until(playing.fences, "the first one works")
     assert [each["owner"] for each in server.holders(KEY)] == order[:1]

@@ -69,7 +69,7 @@ def counts(server: Server) -> Dict[str, int]:
     return {name: info[f"lock_{name}"] for name in ("superseded", "wait_timeouts", "cancelled", "wait_ms_max")}
 
 
-def has_no_place(server: Server) -> bool:
+def has_no_position(server: Server) -> bool:
     info: Any = server.admin.info("lock")
     return bool(info["lock_waiters"] == info["lock_kept_places"] == 0)
 
@@ -88,13 +88,13 @@ def test_a_wait_may_be_longer_than_one_of_its_requests(server: Server, client: s
     server.ask("LOCK.ACQUIRE", "key", "holder", "EX", 300)
     waiting = start(client, server, 60)
     try:
-        until(lambda: min(longest_ms(server)) > past_a_slice, "the wait is told from its beginning")
+        until(lambda: min(longest_ms(server)) > past_a_slice, "the wait is counted from its beginning")
         assert set(counts(server).values()) == {0}
         server.ask("LOCK.RELEASE", "key", "holder")
         assert ended(waiting) == (0, "granted\n")
-        told = counts(server)
-        assert told.pop("wait_ms_max") > past_a_slice
-        assert set(told.values()) == {0}
+        reported = counts(server)
+        assert reported.pop("wait_ms_max") > past_a_slice
+        assert set(reported.values()) == {0}
     finally:
         kill(waiting)
 
@@ -104,8 +104,8 @@ def test_a_wait_times_out_once(server: Server, client: str) -> None:
     server.ask("LOCK.ACQUIRE", "key", "holder", "EX", 300)
     status, printed = ended(start(client, server, SLICE_S[client] + 1))
     assert "granted\n" not in printed or "not granted\n" in printed, printed
-    until(lambda: has_no_place(server), "the kept place has ended")
-    told = counts(server)
+    until(lambda: has_no_position(server), "the reserved position has ended")
+    reported = counts(server)
     # A client that gives up a moment before the server does withdraws its request.
-    assert told.pop("wait_timeouts") + told.pop("cancelled") == 1
-    assert told == {"superseded": 0, "wait_ms_max": 0}
+    assert reported.pop("wait_timeouts") + reported.pop("cancelled") == 1
+    assert reported == {"superseded": 0, "wait_ms_max": 0}

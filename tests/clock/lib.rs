@@ -93,10 +93,10 @@ fn stands_at(clock: clockid_t) -> Option<u64> {
 /// # Safety
 /// `events` points to space for that many events.
 #[no_mangle]
-pub unsafe extern "C" fn epoll_wait(epoll: c_int, events: *mut epoll_event, places: c_int, ms: c_int) -> c_int {
+pub unsafe extern "C" fn epoll_wait(epoll: c_int, events: *mut epoll_event, max_events: c_int, ms: c_int) -> c_int {
     let no_signals = null_mut::<c_void>();
     // SAFETY: the caller's promise.
-    let number = unsafe { libc::syscall(libc::SYS_epoll_pwait, epoll, events, places, ms, no_signals, 8) };
+    let number = unsafe { libc::syscall(libc::SYS_epoll_pwait, epoll, events, max_events, ms, no_signals, 8) };
     look();
     number as c_int
 }

@@ -101,10 +101,10 @@ impl Locker for Redisson {
 }
 
 /// Waits for one message of the subscription, at most until the holder's lease expires.
-pub async fn await_message(subscriber: &mut Connection, patience: Duration) -> io::Result<()> {
+pub async fn await_message(subscriber: &mut Connection, timeout: Duration) -> io::Result<()> {
     let message = async { subscriber.receive().await.map(drop) };
     let lease_end = async {
-        Timer::after(patience).await;
+        Timer::after(timeout).await;
         Ok(())
     };
     future::or(message, lease_end).await

@@ -42,14 +42,14 @@ impl Counter {
             .map_err(|error| io::Error::other(format!("{error}; is valgrind there? (apt install valgrind)")))?;
         let client = Connection::connect(server.port())?;
         let counter = Counter { server, client, dumps: 0 };
-        counter.tell(&["instrumentation", "on"])?;
+        counter.control(&["instrumentation", "on"])?;
         Ok(counter)
     }
 
     /// Instructions of the main thread for each of `units`.
     pub fn count(&mut self, units: usize, mut work: impl FnMut(&mut Connection) -> io::Result<()>) -> io::Result<f64> {
         work(&mut self.client)?;
-        self.tell(&["zero"])?;
+        self.control(&["zero"])?;
         let mut least = f64::INFINITY;
         for _ in 0..COUNTS {
             work(&mut self.client)?;
@@ -60,7 +60,7 @@ impl Counter {
 
     /// The count since the last call, without module timers. Resets it to zero.
     fn counted(&mut self) -> io::Result<f64> {
-        self.tell(&["dump"])?;
+        self.control(&["dump"])?;
         self.dumps += 1;
         let file = self.server.dir().join(format!("callgrind.{}-01", self.dumps));
         let text = std::fs::read_to_string(&file)?;
@@ -70,7 +70,7 @@ impl Counter {
     }
 
     /// Sends callgrind a command, and waits until it has run.
-    fn tell(&self, command: &[&str]) -> io::Result<()> {
+    fn control(&self, command: &[&str]) -> io::Result<()> {
         let output = Command::new("vgdb").arg(format!("--pid={}", self.server.pid())).args(command).output()?;
         match output.status.success() {
             true => Ok(()),

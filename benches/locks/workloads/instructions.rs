@@ -137,10 +137,10 @@ fn add_tasks(quiet: &Builder, section: &mut Section) -> io::Result<()> {
     let beside = count_all(&mut counter)?;
     waiter.leave(&mut counter.server)?;
     let after = count_all(&mut counter)?;
-    for (place, task) in TASKS.iter().enumerate() {
+    for (index, task) in TASKS.iter().enumerate() {
         for (when, counts) in [("beside one waiter", &beside), ("after the waiter has left", &after)] {
             let name = format!("{} {when}", task.name);
-            let (count, before) = (counts[place], without[place]);
+            let (count, before) = (counts[index], without[index]);
             add_row_beside(section, &name, count, Some(before));
             let what = format!("{name}, to before it came");
             section.verdicts.push(Verdict::at_most(&what, BESIDE_WAITER, Some(Figure::of(vec![count / before]))));

@@ -92,7 +92,7 @@ pub fn longest(plan: &Plan) -> io::Result<Section> {
          longest hand-off, by the clock, is from the RELEASE to the grant, with what else the machine does. A new \
          server for each reading, three readings at the largest n. Requests wait with NOTIFY, all on one connection, \
          each of an owner of its own where the row does not say that one owner waits. Leases and waits end within a \
-         millisecond or two; the end of a wait is watched until the end of its kept place.",
+         millisecond or two; the end of a wait is watched until its reserved position ends.",
         &["what", "n", "longest turn, CPU ms", "longest hand-off meanwhile, ms"],
     );
     if plan.module.is_none() {
@@ -125,8 +125,8 @@ fn idle(plan: &Plan) -> io::Result<Longest> {
 /// Adds a row for each size, with the longest hand-off for the largest.
 fn add_rows(section: &mut Section, plan: &Plan, (name, sizes, measure): &Case) -> io::Result<Figure> {
     let mut hand_off = None;
-    for (place, size) in sizes.iter().enumerate() {
-        let is_largest = place + 1 == sizes.len();
+    for (index, size) in sizes.iter().enumerate() {
+        let is_largest = index + 1 == sizes.len();
         let rounds = if is_largest { plan.scale.pick(3, 1) } else { 1 };
         let (mut turns, mut hand_offs) = (Vec::new(), Vec::new());
         for _ in 0..rounds {

@@ -14,16 +14,16 @@ use std::time::Duration;
 use etcd_client::{ConnectOptions, LockOptions};
 use tokio::task::spawn_local;
 
-use crate::servers::{Node, Place, Servers};
+use crate::servers::{Location, Node, Servers};
 use crate::task::{Link, Outcome, Owner, Task, Work};
 
-pub fn start(place: &Place, count: u16) -> io::Result<Servers> {
-    let host = place.host.address();
+pub fn start(location: &Location, count: u16) -> io::Result<Servers> {
+    let host = location.host.address();
     let peer = |number: u16| format!("http://{host}:{}", 2380 + 10 * number);
     let all: Vec<String> = (0..count).map(|number| format!("n{number}={}", peer(number))).collect();
     let mut nodes = Vec::new();
     for number in 0..count {
-        let dir = place.dir.join(format!("etcd-{number}"));
+        let dir = location.dir.join(format!("etcd-{number}"));
         // etcd requires a directory that only it can read.
         fs::create_dir_all(&dir)?;
         let endpoint = format!("{host}:{}", 2379 + 10 * number);
@@ -39,16 +39,16 @@ pub fn start(place: &Place, count: u16) -> io::Result<Servers> {
         ]
         .map(|(name, value)| format!("{name}={value}"))
         .into();
-        node.start(place)?;
+        node.start(location)?;
         nodes.push(node);
     }
     Ok(Servers::of(nodes))
 }
 
 /// Which node is the leader.
-pub fn leader(place: &Place, servers: &Servers) -> io::Result<usize> {
+pub fn leader(location: &Location, servers: &Servers) -> io::Result<usize> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let found = place.host.run(|| {
+    let found = location.host.run(|| {
         runtime.block_on(async {
             for (number, node) in servers.nodes.iter().enumerate() {
                 let mut client = etcd_client::Client::connect([&node.endpoint], None).await?;

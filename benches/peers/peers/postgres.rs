@@ -15,41 +15,45 @@ use std::time::Duration;
 use tokio::task::spawn_local;
 use tokio_postgres::{NoTls, Statement};
 
-use crate::servers::{Node, Place, Servers};
+use crate::servers::{Location, Node, Servers};
 use crate::task::{Link, Outcome, Owner, Task};
 
 const PORT: u16 = 5432;
 const ROWS: u64 = 100_000;
 
-pub fn start(place: &Place) -> io::Result<Servers> {
+pub fn start(location: &Location) -> io::Result<Servers> {
     let bin = programs()?;
     // Postgres refuses to run as root.
-    let (user, group) = place.user("postgres")?;
-    let dir = place.dir.join("postgres");
+    let (user, group) = location.user("postgres")?;
+    let dir = location.dir.join("postgres");
     fs::create_dir_all(&dir)?;
     chown(&dir, Some(user), Some(group))?;
     let data = dir.join("data").display().to_string();
-    place.run_as((user, group), &bin.join("initdb"), &["-D", &data, "-A", "trust", "-U", "postgres", "-E", "UTF8"])?;
+    location.run_as(
+        (user, group),
+        &bin.join("initdb"),
+        &["-D", &data, "-A", "trust", "-U", "postgres", "-E", "UTF8"],
+    )?;
     let rules = format!("{data}/pg_hba.conf");
     fs::write(&rules, fs::read_to_string(&rules)? + "host all all 192.0.2.0/24 trust\n")?;
-    let host = place.host.address().to_string();
+    let host = location.host.address().to_string();
     let mut node = Node::new(dir.clone(), format!("{host}:{PORT}"), bin.join("postgres"));
     node.user = Some((user, group));
     let sockets = format!("unix_socket_directories={}", dir.display());
     node.args =
         ["-D", &data, "-c", "listen_addresses=*", "-c", &sockets, "-c", "max_connections=700"].map(String::from).into();
-    node.start(place)?;
-    place.wait_for(&node.endpoint)?;
+    node.start(location)?;
+    location.wait_for(&node.endpoint)?;
     // Postgres listens before it accepts queries.
     for _ in 0..500 {
-        if place.run(bin.join("pg_isready"), &["-q", "-h", &host]).is_ok() {
+        if location.run(bin.join("pg_isready"), &["-q", "-h", &host]).is_ok() {
             break;
         }
         thread::sleep(Duration::from_millis(20));
     }
     let rows = format!("CREATE TABLE locks AS SELECT id::int8 FROM generate_series(0, {ROWS}) id");
     for sql in [&rows, "ALTER TABLE locks ADD PRIMARY KEY (id)", "VACUUM ANALYZE locks"] {
-        place.run(bin.join("psql"), &["-q", "-h", &host, "-U", "postgres", "-c", sql])?;
+        location.run(bin.join("psql"), &["-q", "-h", &host, "-U", "postgres", "-c", sql])?;
     }
     Ok(Servers::of(vec![node]))
 }

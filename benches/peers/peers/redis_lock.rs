@@ -10,51 +10,52 @@ use std::time::Duration;
 
 use redis_lock_client::Guard;
 
-use crate::servers::{Memory, Node, Place, Servers};
+use crate::servers::{Location, Memory, Node, Servers};
 use crate::task::{Link, Outcome, Owner, Task};
 
 const PORT: u16 = 6379;
 
 /// One server with these `redis.conf` lines, and that many replicas.
-pub fn start(place: &Place, lines: &str, replicas: u16) -> io::Result<Servers> {
-    let mut nodes = vec![server(place, PORT, lines)?];
+pub fn start(location: &Location, lines: &str, replicas: u16) -> io::Result<Servers> {
+    let mut nodes = vec![server(location, PORT, lines)?];
     for number in 1..=replicas {
-        let primary = format!("{lines}\nreplicaof {} {PORT}", place.host.address());
-        nodes.push(server(place, PORT + number, &primary)?);
+        let primary = format!("{lines}\nreplicaof {} {PORT}", location.host.address());
+        nodes.push(server(location, PORT + number, &primary)?);
     }
     Ok(Servers::of(nodes))
 }
 
 /// A cluster with that many primaries, without replicas.
-pub fn cluster(place: &Place, primaries: u16) -> io::Result<Servers> {
+pub fn cluster(location: &Location, primaries: u16) -> io::Result<Servers> {
     let lines = "save \"\"\ncluster-enabled yes";
-    let nodes = (0..primaries).map(|number| server(place, PORT + number, lines)).collect::<io::Result<Vec<Node>>>()?;
+    let nodes =
+        (0..primaries).map(|number| server(location, PORT + number, lines)).collect::<io::Result<Vec<Node>>>()?;
     let servers = Servers::of(nodes);
     for node in &servers.nodes {
-        place.wait_for(&node.endpoint)?;
+        location.wait_for(&node.endpoint)?;
     }
     let endpoints: Vec<&str> = servers.nodes.iter().map(|node| node.endpoint.as_str()).collect();
     match endpoints[..] {
         // redis-cli creates no cluster with fewer than three.
         [one] => {
             let (host, port) = one.split_once(':').unwrap_or((one, "6379"));
-            place.run("redis-cli", &["-h", host, "-p", port, "CLUSTER", "ADDSLOTSRANGE", "0", "16383"])?
+            location.run("redis-cli", &["-h", host, "-p", port, "CLUSTER", "ADDSLOTSRANGE", "0", "16383"])?
         }
-        _ => place.run("redis-cli", &[&["--cluster", "create"], &endpoints[..], &["--cluster-yes"]].concat())?,
+        _ => location.run("redis-cli", &[&["--cluster", "create"], &endpoints[..], &["--cluster-yes"]].concat())?,
     };
     Ok(servers)
 }
 
 /// Promotes the replica, as Sentinel would.
-pub fn promote(place: &Place) -> io::Result<()> {
+pub fn promote(location: &Location) -> io::Result<()> {
     let port = (PORT + 1).to_string();
-    let host = place.host.address().to_string();
-    place.run("redis-cli", &["-h", &host, "-p", &port, "REPLICAOF", "NO", "ONE"])?;
+    let host = location.host.address().to_string();
+    location.run("redis-cli", &["-h", &host, "-p", &port, "REPLICAOF", "NO", "ONE"])?;
     Ok(())
 }
 
-pub fn server(place: &Place, port: u16, lines: &str) -> io::Result<Node> {
-    let dir = place.dir.join(format!("redis-{port}"));
+pub fn server(location: &Location, port: u16, lines: &str) -> io::Result<Node> {
+    let dir = location.dir.join(format!("redis-{port}"));
     fs::create_dir_all(&dir)?;
     let module = support::built_module().ok_or_else(|| io::Error::other("REDIS_LOCK_MODULE names no module"))?;
     let config = format!(
@@ -64,10 +65,10 @@ pub fn server(place: &Place, port: u16, lines: &str) -> io::Result<Node> {
     );
     fs::write(dir.join("redis.conf"), config)?;
     let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
-    let mut node = Node::new(dir.clone(), format!("{}:{port}", place.host.address()), program);
+    let mut node = Node::new(dir.clone(), format!("{}:{port}", location.host.address()), program);
     node.args = vec![dir.join("redis.conf").display().to_string()];
     node.memory = Memory::Redis;
-    node.start(place)?;
+    node.start(location)?;
     Ok(node)
 }
 

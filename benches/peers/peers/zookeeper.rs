@@ -10,17 +10,17 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 
-use crate::servers::{Memory, Node, Place, Servers};
+use crate::servers::{Location, Memory, Node, Servers};
 
 const JARS: &str = "/usr/share/java";
 
-pub fn start(place: &Place, count: u16) -> io::Result<Servers> {
-    let host = place.host.address();
+pub fn start(location: &Location, count: u16) -> io::Result<Servers> {
+    let host = location.host.address();
     let peers: String =
         (1..=count).map(|number| format!("server.{number}={host}:{}:{}\n", 2880 + number, 3880 + number)).collect();
     let mut nodes = Vec::new();
     for number in 1..=count {
-        let dir = place.dir.join(format!("zookeeper-{number}"));
+        let dir = location.dir.join(format!("zookeeper-{number}"));
         fs::create_dir_all(&dir)?;
         let config = format!(
             "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir={}\nclientPort={}\n\
@@ -44,16 +44,16 @@ pub fn start(place: &Place, count: u16) -> io::Result<Servers> {
         ]
         .map(String::from)
         .into();
-        node.start(place)?;
+        node.start(location)?;
         nodes.push(node);
     }
     Ok(Servers::of(nodes))
 }
 
 /// Which node is the leader.
-pub fn leader(place: &Place, servers: &Servers) -> io::Result<usize> {
+pub fn leader(location: &Location, servers: &Servers) -> io::Result<usize> {
     for (number, node) in servers.nodes.iter().enumerate() {
-        let mut connection = place.host.run(|| TcpStream::connect(&node.endpoint))?;
+        let mut connection = location.host.run(|| TcpStream::connect(&node.endpoint))?;
         connection.write_all(b"srvr")?;
         let mut reply = String::new();
         connection.read_to_string(&mut reply)?;

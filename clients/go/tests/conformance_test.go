@@ -172,7 +172,7 @@ func TestOrder(t *testing.T) {
 	servertest.Eventually(t, "all are through", func() bool { return server.IsFree("k") })
 }
 
-func TestPlaceKeptOverShortSockets(t *testing.T) {
+func TestPositionKeptOverShortSockets(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	client := over(t, server.Addr())
@@ -373,7 +373,7 @@ func TestClusterRedirectWhileWaiting(t *testing.T) {
 	asked := nodes[0].Calls("lock.acquire")
 	unlock(t, hold)
 	unlock(t, again.granted())
-	isTrue(t, nodes[0].Calls("lock.acquire") == asked, "the grant was not told")
+	isTrue(t, nodes[0].Calls("lock.acquire") == asked, "the grant was not reported")
 	both := locked(t, client.Multi([]string{"{k}1", "{k}2"}))
 	ok(t, both.Exec(context.Background(), "SET", "{k}3", "v").Err())
 	unlock(t, both)
@@ -461,14 +461,14 @@ func TestRenewalStopsWithTheLock(t *testing.T) {
 	isTrue(t, server.Calls("lock.renew") == renewals, "still renewed")
 }
 
-func TestLossIsTold(t *testing.T) {
+func TestLossIsReported(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	var events []redislock.Event
-	var told = make(chan redislock.Event, 100)
+	var reported = make(chan redislock.Event, 100)
 	client := over(t, server.Addr(), redislock.WithObserver(func(e redislock.Event) {
 		if e.Kind == redislock.EventLost {
-			told <- e
+			reported <- e
 		}
 	}))
 	ctx := context.Background()
@@ -500,7 +500,7 @@ func TestLossIsTold(t *testing.T) {
 	gone := servertest.Start(t)
 	away := over(t, gone.Addr(), redislock.WithObserver(func(e redislock.Event) {
 		if e.Kind == redislock.EventLost {
-			told <- e
+			reported <- e
 		}
 	}))
 	hold = locked(t, away.Mutex("k", redislock.WithLease(time.Second), redislock.WithAutoRenew()))
@@ -510,13 +510,13 @@ func TestLossIsTold(t *testing.T) {
 	isTrue(t, time.Since(began) < time.Second+busy, "%v", time.Since(began))
 	for range 4 {
 		select {
-		case event := <-told:
+		case event := <-reported:
 			events = append(events, event)
 		case <-time.After(long):
 			t.Fatalf("%v", events)
 		}
 	}
-	isTrue(t, len(told) == 0, "told twice")
+	isTrue(t, len(reported) == 0, "reported twice")
 }
 
 func TestSession(t *testing.T) {

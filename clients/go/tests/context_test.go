@@ -80,19 +80,19 @@ func TestALossInDoIsLoggedIfTheErrorOfTheWorkHidesIt(t *testing.T) {
 	server := servertest.Start(t)
 	client, ctx, broken := over(t, server.Addr()), context.Background(), errors.New("broken")
 	for key, each := range map[string]struct {
-		work   func(ctx context.Context) error
-		isTold bool
+		work       func(ctx context.Context) error
+		isReported bool
 	}{
-		"lost and told":     {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, true},
-		"lost and not told": {func(context.Context) error { return broken }, false},
+		"lost and reported":     {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, true},
+		"lost and not reported": {func(context.Context) error { return broken }, false},
 	} {
 		lock := client.Mutex(key, redislock.WithLease(900*time.Millisecond), redislock.WithAutoRenew())
 		err := lock.Do(ctx, func(ctx context.Context) error { server.Break(key); return each.work(ctx) })
-		isTrue(t, errors.Is(err, redislock.ErrLost) == each.isTold && !strings.Contains(err.Error(), "\n"), "%q", err)
+		isTrue(t, errors.Is(err, redislock.ErrLost) == each.isReported && !strings.Contains(err.Error(), "\n"), "%q", err)
 		lines := logged(key)
-		isTrue(t, (len(lines) == 0) == each.isTold, "%q", lines)
-		isTrue(t, each.isTold || len(lines) == 1 && strings.HasPrefix(lines[0], "WARN redislock: the lock was lost"), "%q",
-			lines)
+		isTrue(t, (len(lines) == 0) == each.isReported, "%q", lines)
+		isTrue(t, each.isReported ||
+			len(lines) == 1 && strings.HasPrefix(lines[0], "WARN redislock: the lock was lost"), "%q", lines)
 	}
 }
 
@@ -244,7 +244,7 @@ func TestAServerThatComesBackGrantsTheWaiter(t *testing.T) {
 	}
 }
 
-func TestAConnectionThatBreaksKeepsThePlace(t *testing.T) {
+func TestAConnectionThatBreaksKeepsThePosition(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	proxy := servertest.NewProxy(t, server)

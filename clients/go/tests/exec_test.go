@@ -46,18 +46,18 @@ func TestExecOfALockIsOnePacket(t *testing.T) {
 	client, ctx, number := over(t, proxy.Addr()), context.Background(), int64(0)
 	unlock(t, locked(t, client.Mutex("connected")))
 	proxy.Packets()
-	for place, lock := range executable(client) {
+	for index, lock := range executable(client) {
 		for _, exec := range []func(context.Context, ...any) *redis.Cmd{lock.Exec, lock.TryExec} {
 			number++
 			ran := must(exec(ctx, "INCR", "n").Int64())(t)
 			isTrue(t, ran == number && fmt.Sprint(server.Ask("KEYS", "*")) == "[n]", "%d", ran)
 			packets := proxy.Packets()
 			packet := packets[len(packets)-1] // After those of a connection of its own.
-			isTrue(t, len(packets) == 1 || place == 6, "%q", packets)
+			isTrue(t, len(packets) == 1 || index == 6, "%q", packets)
 			for _, word := range []string{".ACQUIRE", "LOCK.EXEC", "INCR", ".RELEASE"} {
 				isTrue(t, strings.Contains(packet, word), "%q", packet)
 			}
-			isTrue(t, !strings.Contains(packet, "BLOCK") && strings.Contains(packet, "SESSION") == (place == 6), "%q", packet)
+			isTrue(t, !strings.Contains(packet, "BLOCK") && strings.Contains(packet, "SESSION") == (index == 6), "%q", packet)
 		}
 	}
 	lock := client.Mutex("k")
@@ -127,8 +127,8 @@ func TestExecSendsNoCommandTwice(t *testing.T) {
 	number := 0
 	// Before any reply, within that of the acquire, within that of the command: ":1\r\n" of the release follows it.
 	for _, after := range []int{0, 3, -6} {
-		for place := range executable(over(t, proxy.Addr())) {
-			lock := executable(over(t, proxy.Addr()))[place]
+		for index := range executable(over(t, proxy.Addr())) {
+			lock := executable(over(t, proxy.Addr()))[index]
 			number++
 			proxy.CutReply("LOCK.EXEC", after)
 			began := time.Now()
@@ -145,11 +145,11 @@ func TestExecReturnsItsReplyIfOnlyTheReleaseHasNone(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	proxy := servertest.NewProxy(t, server)
-	for place := range executable(over(t, proxy.Addr())) {
-		lock := executable(over(t, proxy.Addr()))[place]
+	for index := range executable(over(t, proxy.Addr())) {
+		lock := executable(over(t, proxy.Addr()))[index]
 		proxy.CutReply("LOCK.EXEC", -4)
-		isTrue(t, must(lock.Exec(context.Background(), "INCR", "n").Int64())(t) == int64(place+1), "another reply")
-		isTrue(t, proxy.Done() == place+1, "%d", proxy.Done())
+		isTrue(t, must(lock.Exec(context.Background(), "INCR", "n").Int64())(t) == int64(index+1), "another reply")
+		isTrue(t, proxy.Done() == index+1, "%d", proxy.Done())
 		onlyTheCounterIsLeft(t, server)
 	}
 	// The release does not arrive.
@@ -165,7 +165,7 @@ func TestExecReturnsItsReplyIfOnlyTheReleaseHasNone(t *testing.T) {
 	proxy.Disconnect()
 	proxy.Speak()
 	isTrue(t, must((<-running).Int64())(t) == 8, "another reply")
-	isTrue(t, <-events == redislock.EventGranted && <-events == redislock.EventLost, "told as released")
+	isTrue(t, <-events == redislock.EventGranted && <-events == redislock.EventLost, "reported as released")
 	onlyTheCounterIsLeft(t, server)
 }
 
@@ -310,7 +310,7 @@ func TestExecIsObserved(t *testing.T) {
 	server := servertest.Start(t)
 	events := make(chan redislock.Event, 10)
 	client := over(t, server.Addr(), redislock.WithObserver(func(e redislock.Event) { events <- e }))
-	told := func() (kinds []redislock.EventKind) {
+	reported := func() (kinds []redislock.EventKind) {
 		for len(events) > 0 {
 			kinds = append(kinds, (<-events).Kind)
 		}
@@ -318,11 +318,11 @@ func TestExecIsObserved(t *testing.T) {
 	}
 	ctx := context.Background()
 	ok(t, client.Mutex("k").Exec(ctx, "INCR", "n").Err())
-	kinds := told()
+	kinds := reported()
 	isTrue(t, slices.Equal(kinds, []redislock.EventKind{redislock.EventGranted, redislock.EventReleased}), "%v", kinds)
 	hold := locked(t, over(t, server.Addr()).Mutex("k"))
 	_ = client.Mutex("k", redislock.WithWait(100*time.Millisecond)).Exec(ctx, "INCR", "n")
-	kinds = told()
+	kinds = reported()
 	isTrue(t, slices.Equal(kinds, []redislock.EventKind{redislock.EventQueued, redislock.EventNotGranted}), "%v", kinds)
 	unlock(t, hold)
 }

@@ -122,7 +122,7 @@ func TestFromToken(t *testing.T) {
 	isTrue(t, left > time.Minute, "%v", left)
 	ok(t, taken.Exec(ctx, "SET", "v", "used").Err())
 	unlock(t, taken)
-	isTrue(t, errors.Is(hold.Unlock(ctx), redislock.ErrLost), "the first one is told")
+	isTrue(t, errors.Is(hold.Unlock(ctx), redislock.ErrLost), "the first one is notified")
 	_, err := there.Mutex("k").FromToken(ctx, "somebody")
 	isTrue(t, errors.Is(err, redislock.ErrLost), "%v", err)
 	_, err = there.Mutex("k", redislock.WithSession()).FromToken(ctx, "somebody")
@@ -442,7 +442,7 @@ func TestObserver(t *testing.T) {
 			isTrue(t, e.Kind == kind && len(e.Keys) > 0 && e.Owner != "" && e.Context != nil, "%v", e)
 			isTrue(t, hold == nil || (e.Fence == hold.Fence() && e.Owner == hold.Token()), "%v", e)
 		case <-time.After(60 * time.Second):
-			t.Fatalf("not told: %s", kind)
+			t.Fatalf("not reported: %s", kind)
 		}
 	}
 	for _, lock := range []*redislock.Lock{client.Mutex("k"), client.Reentrant("r"), client.RW("w").Read(),
@@ -469,7 +469,7 @@ func TestObserver(t *testing.T) {
 	server.Break("k")
 	isTrue(t, errors.Is(hold.Unlock(ctx), redislock.ErrLost), "no loss")
 	next(redislock.EventLost, hold)
-	isTrue(t, len(events) == 0, "told twice")
+	isTrue(t, len(events) == 0, "reported twice")
 }
 
 func TestErrorOfTheWork(t *testing.T) {

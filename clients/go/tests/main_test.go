@@ -155,7 +155,7 @@ func lost(t testing.TB, hold *redislock.Hold) {
 	select {
 	case <-hold.Context().Done():
 	case <-time.After(60 * time.Second):
-		t.Fatal("the loss was never told")
+		t.Fatal("the loss was never reported")
 	}
 	if cause := context.Cause(hold.Context()); cause != redislock.ErrLost || !hold.IsLost() {
 		t.Fatalf("%v", cause)

@@ -56,13 +56,13 @@ func TestALaterOptionReplacesWhatItExcludes(t *testing.T) {
 		{unending, atLeast}, {atLeast, mine}} {
 		for _, each := range [][2]setting{pair, {pair[1], pair[0]}} {
 			earlier, later := each[0], each[1]
-			for place, lock := range map[string]*redislock.Lock{
+			for where, lock := range map[string]*redislock.Lock{
 				"of the client": over(t, server.Addr(), earlier.option).Mutex("k", later.option),
 				"of the lock":   over(t, server.Addr()).Mutex("k", earlier.option, later.option),
 				"of the sides":  over(t, server.Addr()).RW("k", earlier.option).Write(later.option),
 			} {
-				name := fmt.Sprintf("%s after %s %s", later.name, earlier.name, place)
-				if place == "of the sides" && (earlier.name == renewed.name || later.name == renewed.name) {
+				name := fmt.Sprintf("%s after %s %s", later.name, earlier.name, where)
+				if where == "of the sides" && (earlier.name == renewed.name || later.name == renewed.name) {
 					continue // Its renewals use another command.
 				}
 				hold, err := lock.Lock(context.Background())

@@ -39,7 +39,7 @@ func heap() int64 {
 func TestSoakLeaksNoMemory(t *testing.T) {
 	single, nodes := servertest.Start(t), servertest.Cluster(t)
 	ctx, count := context.Background(), pairs(t)
-	for place, client := range map[string]*redislock.Client{"single": over(t, single.Addr()), "cluster": of(t,
+	for setup, client := range map[string]*redislock.Client{"single": over(t, single.Addr()), "cluster": of(t,
 		redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes[0].Addr(), nodes[1].Addr()}}))} {
 		pair := func(ctx context.Context, lock *redislock.Lock) error {
 			hold, err := lock.Lock(ctx)
@@ -90,16 +90,16 @@ func TestSoakLeaksNoMemory(t *testing.T) {
 			}},
 			{"waits", 10, func(key string) error {
 				return meets(key, func(ctx context.Context, queued chan struct{}) error {
-					return pair(ctx, client.Mutex(key, told(queued)))
+					return pair(ctx, client.Mutex(key, reported(queued)))
 				})
 			}},
 			{"gives up", 10, func(string) error {
 				return meets("gives up", func(ctx context.Context, queued chan struct{}) error {
-					return ignored(pair(ctx, client.Mutex("gives up", told(queued))), context.Canceled)
+					return ignored(pair(ctx, client.Mutex("gives up", reported(queued))), context.Canceled)
 				})
 			}},
 		} {
-			t.Run(place+", "+way.name, func(t *testing.T) {
+			t.Run(setup+", "+way.name, func(t *testing.T) {
 				count := max(count/way.every, 100)
 				began, half, before := time.Now(), count/2, int64(0)
 				for number := range count {
@@ -127,8 +127,8 @@ func ignored(err, expected error) error {
 	return err
 }
 
-// told is an observer of a queued request.
-func told(queued chan struct{}) redislock.Option {
+// reported is an observer of a queued request.
+func reported(queued chan struct{}) redislock.Option {
 	return redislock.WithObserver(func(e redislock.Event) {
 		if e.Kind == redislock.EventQueued {
 			queued <- struct{}{}

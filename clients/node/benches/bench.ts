@@ -22,7 +22,7 @@ const CALLERS = 1000;
 /** How long making a cache entry takes. */
 const MAKING_MS = 100;
 /** The longest that a thousand callers may take. */
-const PATIENCE_S = QUICK ? 5 : 60;
+const LIMIT_S = QUICK ? 5 : 60;
 
 /** One lock object: acquires it and returns its release function; undefined if the time ran out. */
 type Take = () => Promise<() => Promise<unknown>>;
@@ -258,7 +258,7 @@ async function thousand(server: Server, contender: Contender): Promise<string[]>
   await sleep(QUICK ? 500 : 2000);
   const spent = await measured(server, contender, async () => {
     await first();
-    await Promise.race([Promise.all(callers), sleep(PATIENCE_S * 1000)]);
+    await Promise.race([Promise.all(callers), sleep(LIMIT_S * 1000)]);
     over = true;
   });
   const connections = await server.connections();
@@ -354,7 +354,7 @@ async function stampede(server: Server, contender: Contender): Promise<string[]>
       if (!over) served += 1;
     });
     for (const each of callers) each.catch(() => undefined);
-    await Promise.race([Promise.all(callers), sleep(PATIENCE_S * 1000)]);
+    await Promise.race([Promise.all(callers), sleep(LIMIT_S * 1000)]);
     over = true;
   });
   await end();
@@ -405,7 +405,7 @@ async function main(): Promise<void> {
   const cpu = "server CPU µs";
   const sectionColumns = ["lock, INCR, release", "per second", cpu, `${WAITERS} callers: per second`, cpu];
   const eachMade = ["seconds", "have it", "times made", "requests per caller", "server CPU ms"];
-  const patience = `(for at most ${PATIENCE_S} s)`;
+  const limit = `(for at most ${LIMIT_S} s)`;
   console.log(`## Node: this lock beside redlock and redis-semaphore
 
 Redis ${version} and Node ${process.version} on one machine (${cpus().length} CPUs), ${SECONDS} s each, one run.
@@ -423,11 +423,11 @@ One INCR under a lock, by one caller and by ${WAITERS} callers over one connecti
 
 ${table(sectionColumns, inSections)}
 
-${number(CALLERS)} callers over one connection wait, and each has one turn ${patience}:
+${number(CALLERS)} callers over one connection wait, and each has one turn ${limit}:
 
 ${table(["lock", "a waiter", "seconds", "served", ...perHandoff, "connections"], rows.thousand)}
 
-${number(CALLERS)} callers over one connection miss one cache entry, which takes ${MAKING_MS} ms to make ${patience}:
+${number(CALLERS)} callers over one connection miss one cache entry, which takes ${MAKING_MS} ms to make ${limit}:
 
 ${table(["lock", "a caller", ...eachMade], rows.stampede)}`);
   process.exit(0);

@@ -58,15 +58,15 @@ function keepChecked(owned: Owned, check: (kept: Owned) => Promise<boolean>): Ke
     check(kept).then(
       (isHeld) => {
         backoff = new Backoff();
-        settled(kept, isHeld, thirdOf(kept));
+        checked(kept, isHeld, thirdOf(kept));
       },
       (error: unknown) => {
         const isLost = isSession || (error instanceof Trouble && error.meansLost);
-        settled(kept, !isLost, Math.min(thirdOf(kept), backoff.next(Infinity)));
+        checked(kept, !isLost, Math.min(thirdOf(kept), backoff.next(Infinity)));
       },
     );
   };
-  const settled = (kept: Owned, isHeld: boolean, nextMs: number): void => {
+  const checked = (kept: Owned, isHeld: boolean, nextMs: number): void => {
     if (kept.over || isStopped) return;
     if (!isHeld || kept.lost) return kept.lose();
     timer.set(nextMs, recheck);

@@ -95,7 +95,7 @@ suite("conformance", (each) => {
     assert.deepEqual(got, [0, 1, 2, 3, 4]);
   });
 
-  each("place-kept-over-short-sockets", async (world) => {
+  each("position-kept-over-short-sockets", async (world) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(server);
@@ -280,25 +280,27 @@ suite("conformance", (each) => {
     }, "the lease's end");
   });
 
-  each("loss-is-told", async (world) => {
+  each("loss-is-reported", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
-    const told: Error[] = [];
+    const reported: Error[] = [];
     let hold = await new Lock(client, "k", { lease: 3000, autoRenew: true }).acquire();
-    hold.on("lost", (error) => told.push(error));
+    hold.on("lost", (error) => reported.push(error));
     const { signal } = hold;
     assert.ok(!hold.lost && !signal.aborted);
     await server.ask("LOCK.BREAK", "k");
     await eventually(() => signal.aborted, "the signal");
     // A renewal reports the loss, long before the lease expires.
     assert.ok(hold.remaining() > 0);
-    assert.ok(hold.lost && told.length === 1 && told[0] instanceof LockLostError && signal.reason === told[0]);
+    assert.ok(
+      hold.lost && reported.length === 1 && reported[0] instanceof LockLostError && signal.reason === reported[0],
+    );
     await assert.rejects(hold.release(), LockLostError);
-    assert.equal(told.length, 1);
+    assert.equal(reported.length, 1);
     // Without renewals the local deadline reports the loss, without any reply of the server.
     hold = await new Lock(client, "k", { lease: 400 }).acquire();
-    hold.once("lost", (error) => told.push(error));
-    await eventually(() => told.length === 2, "the event");
+    hold.once("lost", (error) => reported.push(error));
+    await eventually(() => reported.length === 2, "the event");
     assert.ok(hold.lost && hold.signal.aborted && hold.remaining() === 0);
     await eventually(async () => (await server.info("k")) === null, "the lease's end");
     await assert.rejects(hold.release(), LockLostError);

@@ -11,7 +11,7 @@ const LINES = 6;
 const KEYS = 4;
 let stopping = false;
 
-const tell = (event: object): void => void process.stdout.write(`${JSON.stringify(event)}\n`);
+const report = (event: object): void => void process.stdout.write(`${JSON.stringify(event)}\n`);
 const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
 
 /** Mulberry32: pseudorandom numbers from 0 to 1. */
@@ -54,7 +54,7 @@ async function main(): Promise<void> {
       const timer = cancelMs === undefined ? undefined : setTimeout(cancel, cancelMs);
       const began = Date.now();
       const asked = (outcome: string): void =>
-        tell({ e: "acquire", key, wait, began, ended: Date.now(), outcome, cancelled });
+        report({ e: "acquire", key, wait, began, ended: Date.now(), outcome, cancelled });
       let hold: Hold;
       try {
         hold = await lock.acquire({ wait, signal: giveUp.signal });
@@ -72,14 +72,14 @@ async function main(): Promise<void> {
         if (until >= since + holdMs) break;
         await sleep(5);
       }
-      if (until > 0) tell({ e: "held", key, fence: hold.fence, since, until, session });
+      if (until > 0) report({ e: "held", key, fence: hold.fence, since, until, session });
       for (;;) {
         const releasing = Date.now();
         const outcome = await hold.release().then(
           () => "released",
           (error: unknown) => (error instanceof LockLostError ? "lost" : "failed"),
         );
-        tell({ e: "release", began: releasing, ended: Date.now(), outcome });
+        report({ e: "release", began: releasing, ended: Date.now(), outcome });
         if (outcome !== "failed" || session) break;
       }
     }
@@ -91,12 +91,12 @@ async function main(): Promise<void> {
   });
   await Promise.all(
     Array.from({ length: LINES }, (_, number) =>
-      line(number).catch((error: Error) => tell({ e: "unexpected", what: String(error.stack) })),
+      line(number).catch((error: Error) => report({ e: "unexpected", what: String(error.stack) })),
     ),
   );
   // The background cleanup ends by itself, and then nothing keeps the process alive.
   await sleep(5000);
-  tell({ e: "end", left: 0 });
+  report({ e: "end", left: 0 });
   await end();
 }
 

@@ -88,11 +88,11 @@ suite("lock types", (each) => {
     const { client } = await world.connect(server);
     const lock = new RLock(client, "r");
     const hold = await lock.acquire();
-    const told: Error[] = [];
-    hold.on("lost", (error) => told.push(error));
+    const reported: Error[] = [];
+    hold.on("lost", (error) => reported.push(error));
     await server.ask("LOCK.BREAK", "r");
     await assert.rejects(lock.acquire({ within: hold }), LockLostError);
-    assert.deepEqual([await server.info("r"), told.length], [null, 1]);
+    assert.deepEqual([await server.info("r"), reported.length], [null, 1]);
     await assert.rejects(lock.acquire({ within: hold }), LockLostError);
     await assert.rejects(hold.release(), LockLostError);
     await (await lock.acquire()).release();
@@ -147,8 +147,8 @@ suite("lock types", (each) => {
     ]) {
       await server.ask("RWLOCK.ACQUIRE", "rw", "reader", "READ", "PX", 600_000);
       const reading = await lock.read.acquire();
-      const told: Error[] = [];
-      reading.on("lost", (error) => told.push(error));
+      const reported: Error[] = [];
+      reading.on("lost", (error) => reported.push(error));
       const asked = ["RWLOCK.ACQUIRE", "rw", "writer", "WRITE", "PX", 600_000, "BLOCK", 60_000, "NOTIFY", "x"] as const;
       if (writer) assert.equal((await server.ask(...asked))[1], 0);
       const upgrading = lock.write.acquire({ within: reading });
@@ -164,7 +164,7 @@ suite("lock types", (each) => {
         await server.ask("RWLOCK.RELEASE", "rw", "writer", "WRITE");
       }
       await assert.rejects(upgrading, LockLostError);
-      assert.deepEqual([await server.info("rw"), told.length, reading.lost], [null, 1, true]);
+      assert.deepEqual([await server.info("rw"), reported.length, reading.lost], [null, 1, true]);
       await assert.rejects(lock.write.acquire({ within: reading }), LockLostError);
       await assert.rejects(reading.release(), LockLostError);
     }
@@ -177,14 +177,14 @@ suite("lock types", (each) => {
     const lock = new RWLock(client, "rw", { lease: 60_000 });
     await server.ask("RWLOCK.ACQUIRE", "rw", "reader", "READ", "PX", 600_000);
     const reading = await lock.read.acquire();
-    const told: Error[] = [];
-    reading.on("lost", (error) => told.push(error));
+    const reported: Error[] = [];
+    reading.on("lost", (error) => reported.push(error));
     await reading.extend(1000);
     const upgrading = lock.write.acquire({ within: reading });
     upgrading.catch(() => undefined);
     await eventually(async () => (await server.waiters("rw")).length, "the upgrade");
     await server.ask("RWLOCK.RENEW", "rw", reading.token, "PX", 600_000);
-    await eventually(() => told.length, "the loss, by the local clock");
+    await eventually(() => reported.length, "the loss, by the local clock");
     await server.ask("RWLOCK.RELEASE", "rw", "reader", "READ");
     await assert.rejects(upgrading, LockLostError);
     assert.deepEqual(
@@ -452,11 +452,11 @@ suite("lock types", (each) => {
     await hold.extend();
     assert.equal(await lease(), 60_000);
     // Without renewals the new deadline reports the loss.
-    const told: unknown[] = [];
+    const reported: unknown[] = [];
     const other = await new Lock(client, "other", { lease: 60_000 }).acquire();
-    other.on("lost", (error) => told.push(error));
+    other.on("lost", (error) => reported.push(error));
     await other.extend(200);
-    await eventually(() => told.length, "the loss");
+    await eventually(() => reported.length, "the loss");
     await hold.release();
   });
 

@@ -87,8 +87,8 @@ suite("observed", (each) => {
       const hold = await new Lock(client, "k", { token }).acquire();
       assert.equal(hold.token, shown);
       assert.equal((await new Lock(client, "k").info())?.holders[0]?.owner, shown);
-      const told = await new Lock(client, "k", { wait: 0, tellHolder: true }).acquire().catch((error) => error);
-      assert.equal(told.holder, shown);
+      const reported = await new Lock(client, "k", { wait: 0, tellHolder: true }).acquire().catch((error) => error);
+      assert.equal(reported.holder, shown);
       const handedOn = await new Lock(client, "k").fromToken(shown);
       assert.deepEqual([handedOn.fence, handedOn.token], [hold.fence, shown]);
       await handedOn.release();
@@ -115,9 +115,9 @@ suite("observed", (each) => {
     };
     assert.equal((await refused(new Lock(client, "b").acquire({ wait: 0 }))).holder, undefined);
     assert.equal(await infos(), 0);
-    const told = await refused(new Lock(client, "b", { tellHolder: true, wait: 30 }).acquire());
-    assert.equal(told.holder, "the-other");
-    assert.match(told.message, /within 30 ms: the-other holds it$/);
+    const reported = await refused(new Lock(client, "b", { tellHolder: true, wait: 30 }).acquire());
+    assert.equal(reported.holder, "the-other");
+    assert.match(reported.message, /within 30 ms: the-other holds it$/);
     assert.equal(await infos(), 1);
     assert.equal((await refused(new Lock(client, "b").acquire({ wait: 0, tellHolder: true }))).holder, "the-other");
     const several = new MultiLock(client, ["a", "b"], { wait: 0, tellHolder: true });
@@ -281,11 +281,11 @@ suite("observed", (each) => {
       await hold.release();
       assert.equal(await server.info("k"), null);
     }
-    const told = ["Error: mine", "Symbol(mine)", "an object without a string form"];
-    await eventually(() => new Set(warnings).size === told.length, "the warnings");
+    const reported = ["Error: mine", "Symbol(mine)", "an object without a string form"];
+    await eventually(() => new Set(warnings).size === reported.length, "the warnings");
     process.off("warning", warned);
     // Tests of other libraries run in parallel.
-    const expected = told.map((what) => `RedisLockWarning: an observer threw an error: ${what}`);
+    const expected = reported.map((what) => `RedisLockWarning: an observer threw an error: ${what}`);
     assert.deepEqual(new Set(warnings), new Set(expected));
   });
 

@@ -332,7 +332,7 @@ suite("once", (each) => {
     giveUp.abort(new Error("enough"));
     await assert.rejects(waiting, /^Error: enough$/);
     assert.deepEqual(await server.waiters("k"), []);
-    // With the grant on its way: the others are not told that the work was done.
+    // With the grant on its way: the others are not informed that the work is done.
     giveUp = new AbortController();
     waiting = lock.once(value.read, value.make, { signal: giveUp.signal });
     await waiters(server, 1);
@@ -378,12 +378,12 @@ suite("once", (each) => {
     const lock = new Lock(connected.client, "k", { lease: 60_000 });
     for (const guarded of [true, false]) {
       await server.ask("DEL", "v");
-      let told = 0;
+      let reported = 0;
       let makers = 0;
       const value = new Value(connected);
       // `exec` refuses its own writes; or it does not notice the loss, and returns what it made.
       const losing = async (hold: Hold): Promise<string> => {
-        hold.once("lost", () => (told += 1));
+        hold.once("lost", () => (reported += 1));
         makers += 1;
         await waiters(server, 1);
         await server.ask("LOCK.BREAK", "k");
@@ -395,7 +395,7 @@ suite("once", (each) => {
       await eventually(() => makers === 1, "the maker");
       const second = lock.once(value.read, value.make);
       assert.deepEqual(await Promise.all([first, second]), ["value 1", "value 1"]);
-      assert.deepEqual([told, makers, value.made], [1, 1, 1]);
+      assert.deepEqual([reported, makers, value.made], [1, 1, 1]);
       assert.equal(await server.info("k"), null);
     }
     // With nothing to read, its caller gets the refusal.

@@ -251,22 +251,22 @@ suite("run", (each) => {
   each("it is observed", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
-    const told: LockEvent[] = [];
-    observe(client, (event) => void told.push(event));
+    const reported: LockEvent[] = [];
+    observe(client, (event) => void reported.push(event));
     const lock = new Lock(client, "k");
     await lock.run(["INCR", "n"]);
     assert.deepEqual(
-      told.map(({ event, owner }) => [event, owner]),
+      reported.map(({ event, owner }) => [event, owner]),
       [
-        ["granted", told[0]?.owner],
-        ["released", told[0]?.owner],
+        ["granted", reported[0]?.owner],
+        ["released", reported[0]?.owner],
       ],
     );
     const hold = await lock.acquire();
-    told.length = 0;
+    reported.length = 0;
     await assert.rejects(lock.run(["INCR", "n"], { wait: 2000 }), NotAcquiredError);
     assert.deepEqual(
-      told.map(({ event }) => event),
+      reported.map(({ event }) => event),
       ["queued", "not_granted"],
     );
     await hold.release();

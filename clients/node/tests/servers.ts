@@ -14,7 +14,7 @@ const ROOT = resolve(__dirname, "../../../..");
 export const MODULE = process.env["REDIS_LOCK_MODULE"] || join(ROOT, "target/release/libredis_lock.so");
 export const SERVER = process.env["REDIS_SERVER"] || "redis-server";
 // No test depends on the machine's speed: it waits for a late state, and fails if the state never comes.
-const PATIENCE_MS = 60_000;
+const TIMEOUT_MS = 60_000;
 
 /**
  * Allowance for time limits: on a busy machine, with the other tests of a file in parallel, the event loop runs late.
@@ -25,7 +25,7 @@ export const sleep = (ms: number): Promise<void> => new Promise((done) => setTim
 
 /** Wait for a state. */
 export async function eventually<T>(state: () => T | Promise<T>, what: string): Promise<NonNullable<T>> {
-  const end = Date.now() + PATIENCE_MS;
+  const end = Date.now() + TIMEOUT_MS;
   for (;;) {
     const found = await state();
     if (found) return found as NonNullable<T>;
@@ -361,13 +361,13 @@ export class Proxy {
     this.keptMessages = undefined;
   }
 
-  /** End every connection and refuse new ones until told otherwise. */
+  /** End every connection and refuse new ones until further notice. */
   refuse(): void {
     this.refuseNew();
     this.disconnect();
   }
 
-  /** Refuse new connections until told otherwise. */
+  /** Refuse new connections until further notice. */
   refuseNew(): void {
     this.refusing = true;
   }

@@ -367,17 +367,17 @@ def call(number: int, name: str, port: int, ready: Any, begin: Any, ended: Any) 
     connections = threading.Barrier(threads)
     begins = threading.Event()
 
-    def caller(place: int) -> None:
+    def caller(index: int) -> None:
         connection = client.connection_pool.get_connection()
         connections.wait()
         client.connection_pool.release(connection)
         ready.release()
         begins.wait()
         value = get()
-        ended[number * threads + place] = time.monotonic()
+        ended[number * threads + index] = time.monotonic()
         assert value == b"value"
 
-    callers = [threading.Thread(target=caller, args=(place,)) for place in range(threads)]
+    callers = [threading.Thread(target=caller, args=(index,)) for index in range(threads)]
     for each in callers:
         each.start()
     begin.wait()

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[3]
 MODULE = os.environ.get("REDIS_LOCK_MODULE") or str(ROOT / "target/release/libredis_lock.so")
 SERVER = os.environ.get("REDIS_SERVER") or "redis-server"
 # No test depends on the machine's speed: it waits for a late state, and fails if the state never comes.
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 def free_port() -> int:
@@ -39,7 +39,7 @@ def free_port() -> int:
 
 def until(state: Callable[[], Any], what: str = "") -> Any:
     """Waits for a state in a test that has no event loop."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     while True:
         found = state()
         if found:
@@ -50,7 +50,7 @@ def until(state: Callable[[], Any], what: str = "") -> Any:
 
 async def eventually(state: Callable[[], Any], what: str = "") -> Any:
     """Waits for a state without blocking the event loop."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     while True:
         found = state()
         if found:

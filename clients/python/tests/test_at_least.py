@@ -50,8 +50,8 @@ async def test_a_time_that_the_server_refuses_is_refused_before_the_work(api: An
 
 async def test_renewals_end_with_the_release_and_the_end_of_the_rest_is_no_loss(api: Any, server: Server) -> None:
     client, actor = api.client(server.port), api.actor()
-    told: Any = []
-    lock = api.locks.Lock(client, "k", timeout=0.6, at_least=1.5, auto_renew=True, on_lost=told.append)
+    reported: Any = []
+    lock = api.locks.Lock(client, "k", timeout=0.6, at_least=1.5, auto_renew=True, on_lost=reported.append)
     assert await actor.do(lock.acquire)
     await eventually(lambda: server.calls("lock.renew") >= 2, "renewals")
     await actor.do(lock.release)
@@ -59,7 +59,7 @@ async def test_renewals_end_with_the_release_and_the_end_of_the_rest_is_no_loss(
     renewals = server.calls("lock.renew")
     await eventually(lambda: server.info("k") is None, "the end of the rest")
     assert server.calls("lock.renew") == renewals and server.calls("lock.release") == 0
-    assert not told and not await actor.do(lambda: lock.lost)
+    assert not reported and not await actor.do(lambda: lock.lost)
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -198,20 +198,20 @@ async def test_a_release_that_is_cancelled_behind_a_renewal_under_way_keeps_the_
 async def test_on_lost_may_release_it(api: Any, server: Server, local: bool) -> None:
     async with Proxy(server.port) as proxy:
         actor = api.actor()
-        told: Any = []
+        reported: Any = []
         named = {"timeout": 0.6, "at_least": 60, "auto_renew": True, "thread_local": False}
 
         def on_lost(grant: Any) -> None:
             began = time.monotonic()
             with contextlib.suppress(LockNotOwnedError):
                 lock.release()
-            told.append(time.monotonic() - began)
+            reported.append(time.monotonic() - began)
 
         async def on_lost_async(grant: Any) -> None:
             began = time.monotonic()
             with contextlib.suppress(LockNotOwnedError):
                 await lock.release()
-            told.append(time.monotonic() - began)
+            reported.append(time.monotonic() - began)
 
         chosen = on_lost if api.name == "sync" else on_lost_async
         lock = api.locks.Lock(api.client(proxy.port), "k", on_lost=chosen, **named)
@@ -219,8 +219,8 @@ async def test_on_lost_may_release_it(api: Any, server: Server, local: bool) -> 
         if local:
             proxy.delay_request(b"LOCK.RENEW")
         server.ask("LOCK.BREAK", "k")
-        await eventually(lambda: told, "the loss")
-        assert told[0] < 4
+        await eventually(lambda: reported, "the loss")
+        assert reported[0] < 4
         proxy.deliver()
         await eventually(lambda: background(api) == 0, "no thread or task left")
 

@@ -149,12 +149,12 @@ async def test_a_task_group_gets_no_further_error(server: Server) -> None:
 
 
 async def test_a_loss_under_an_error_is_reported(api: Any, server: Server, caplog: Any) -> None:
-    told: Any = []
-    lock = api.locks.Lock(api.client(server.port), "k", timeout=60, on_lost=told.append)
+    reported: Any = []
+    lock = api.locks.Lock(api.client(server.port), "k", timeout=60, on_lost=reported.append)
     with caplog.at_level(logging.WARNING, "redislock"):
         await raising(api, lock, lambda: server.ask("LOCK.BREAK", "k"), Boom())
-    await eventually(lambda: told, "on_lost")
-    assert "lost before it was released" in caplog.text and len(told) == 1 and told[0].fence > 0
+    await eventually(lambda: reported, "on_lost")
+    assert "lost before it was released" in caplog.text and len(reported) == 1 and reported[0].fence > 0
 
 
 async def test_a_loss_by_the_local_clock_is_reported_under_an_error(api: Any, server: Server, caplog: Any) -> None:
@@ -184,9 +184,9 @@ async def test_an_inner_hold_that_ends_by_an_error_leaves_the_outer_one(api: Any
 async def test_an_inner_release_after_the_outer_one_reports_no_loss(
     api: Any, server: Server, lock_type: str, caplog: Any
 ) -> None:
-    told: Any = []
+    reported: Any = []
     async with Proxy(server.port) as proxy:
-        options = {"thread_local": False, "on_lost": told.append}
+        options = {"thread_local": False, "on_lost": reported.append}
         lock, actor = LOCK_TYPES[lock_type](api.locks, api.client(proxy.port), **options), api.actor()
         assert await actor.do(lock.acquire)
         # The inner one stops waiting for it.
@@ -196,7 +196,7 @@ async def test_an_inner_release_after_the_outer_one_reports_no_loss(
             assert server.info("k") is None
             proxy.deliver()
             await eventually(lambda: background(api) == 0, "the end of the inner release")
-    assert not told and "lost" not in caplog.text
+    assert not reported and "lost" not in caplog.text
 
 
 async def test_all_of_several_keys_are_free_even_if_one_became_something_else(api: Any, server: Server) -> None:

@@ -113,8 +113,8 @@ async def test_a_waiter_follows_a_lock_that_moves(api: Any, migration: Migration
 async def test_a_session_keeps_its_connection_to_the_new_node(api: Any, migration: Migration) -> None:
     source, target, key = migration.source, migration.target, migration.key
     client, actor = api.closes(api.cluster(host="127.0.0.1", port=source.port)), api.actor()
-    told: Any = []
-    lock = api.locks.Lock(client, key, timeout=4, session=True, on_lost=told.append)
+    reported: Any = []
+    lock = api.locks.Lock(client, key, timeout=4, session=True, on_lost=reported.append)
     migration.begin()
     assert await actor.do(lock.acquire)
     (holder,) = target.holders(key)
@@ -122,9 +122,9 @@ async def test_a_session_keeps_its_connection_to_the_new_node(api: Any, migratio
     # While the slot is moving there are no renewals: then the session would end with its lease, and report the loss.
     migration.end()
     await eventually(lambda: target.holders(key)[0]["age"] > 6000, "a session that outlives its lease")
-    assert target.calls("lock.held") > 2 and not told and not await actor.do(lambda: lock.lost)
+    assert target.calls("lock.held") > 2 and not reported and not await actor.do(lambda: lock.lost)
     await actor.do(lock.release)
-    assert target.info(key) is None and not told
+    assert target.info(key) is None and not reported
 
 
 async def test_too_few_replicas_of_the_new_node_release_the_lock(api: Any, migration: Migration) -> None:

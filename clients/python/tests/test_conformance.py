@@ -75,7 +75,7 @@ async def test_order(api: Any, server: Server) -> None:
     assert got == [0, 1, 2, 3, 4]
 
 
-async def test_place_kept_over_short_sockets(api: Any, server: Server) -> None:
+async def test_position_kept_over_short_sockets(api: Any, server: Server) -> None:
     client, short = api.client(server.port), api.client(server.port, socket_timeout=0.6)
     holder, first, second = api.actor(), api.actor(), api.actor()
     owners = ((client, "holder"), (short, "early"), (client, "late"))
@@ -310,25 +310,25 @@ async def test_renewal_stops_with_the_lock(api: Any, server: Server) -> None:
     await eventually(lambda: server.info("k") is None, "the lease's end")
 
 
-async def test_loss_is_told(api: Any, server: Server) -> None:
+async def test_loss_is_reported(api: Any, server: Server) -> None:
     client, actor = api.client(server.port), api.actor()
-    told: Any = []
-    lock = api.locks.Lock(client, "k", timeout=1.5, auto_renew=True, on_lost=told.append)
+    reported: Any = []
+    lock = api.locks.Lock(client, "k", timeout=1.5, auto_renew=True, on_lost=reported.append)
     await actor.do(lock.acquire)
     fence = await actor.do(lambda: lock.fence)
     assert not await actor.do(lambda: lock.lost)
     server.ask("LOCK.BREAK", "k")
     assert await actor.do(lock.wait_lost, 30)
-    await eventually(lambda: told, "the callback")
-    assert [grant.fence for grant in told] == [fence] and await actor.do(lambda: lock.lost)
+    await eventually(lambda: reported, "the callback")
+    assert [grant.fence for grant in reported] == [fence] and await actor.do(lambda: lock.lost)
     with pytest.raises(LockNotOwnedError):
         await actor.do(lock.release)
     # Without renewals the local deadline reports the loss, without any reply of the server.
-    told.clear()
-    lock = api.locks.Lock(client, "k", timeout=0.4, on_lost=told.append)
+    reported.clear()
+    lock = api.locks.Lock(client, "k", timeout=0.4, on_lost=reported.append)
     await actor.do(lock.acquire)
     assert await actor.do(lock.wait_lost, 30)
-    await eventually(lambda: told, "the callback")
+    await eventually(lambda: reported, "the callback")
     await eventually(lambda: server.info("k") is None, "the lease's end")
     with pytest.raises(LockNotOwnedError):
         await actor.do(lock.release)
@@ -340,20 +340,20 @@ async def test_loss_is_told(api: Any, server: Server) -> None:
         await actor.do(lock.release)
     assert server.info("k") is None
     # A renewal that cannot be sent: the deadline reports the loss.
-    told.clear()
+    reported.clear()
     stopped = Server()
-    lock = api.locks.Lock(api.client(stopped.port), "k", timeout=1, auto_renew=True, on_lost=told.append)
+    lock = api.locks.Lock(api.client(stopped.port), "k", timeout=1, auto_renew=True, on_lost=reported.append)
     await actor.do(lock.acquire)
     stopped.stop()
-    await eventually(lambda: told, "the callback")
+    await eventually(lambda: reported, "the callback")
     assert await actor.do(lambda: lock.lost)
     await eventually(lambda: background(api) == 0, "no thread or task left")
 
 
 async def test_session(api: Any, server: Server) -> None:
     client, actor = api.client(server.port), api.actor()
-    told: Any = []
-    lock = api.locks.Lock(client, "k", timeout=1.2, session=True, on_lost=told.append)
+    reported: Any = []
+    lock = api.locks.Lock(client, "k", timeout=1.2, session=True, on_lost=reported.append)
     with pytest.raises(ValueError):
         api.locks.Lock(client, "k", session=True)
     assert await actor.do(lock.acquire)
@@ -364,13 +364,13 @@ async def test_session(api: Any, server: Server) -> None:
     # A client that is stopped for longer than the lease has not lost the lock: the server renews it.
     assert not await actor.do(lambda: time.sleep(1.5) or lock.lost)
     await actor.do(lock.release)
-    assert server.info("k") is None and not told
+    assert server.info("k") is None and not reported
     await eventually(lambda: not connected(server, holder["session"]), "the end of the connection")
     # The end of the connection reports the loss: a check after a third of this lease would come too late.
-    lock = api.locks.Lock(client, "k", timeout=600, session=True, on_lost=told.append)
+    lock = api.locks.Lock(client, "k", timeout=600, session=True, on_lost=reported.append)
     assert await actor.do(lock.acquire)
     server.ask("CLIENT", "KILL", "ID", server.holders("k")[0]["session"])
-    await eventually(lambda: told, "the callback")
+    await eventually(lambda: reported, "the callback")
     assert await actor.do(lambda: lock.lost) and server.info("k") is None
     with pytest.raises(LockNotOwnedError):
         await actor.do(lock.release)
@@ -380,20 +380,20 @@ async def test_session(api: Any, server: Server) -> None:
 async def test_a_release_while_a_session_is_checked_finds_it(api: Any, server: Server) -> None:
     async with Proxy(server.port) as proxy:
         client, actor = api.client(proxy.port), api.actor()
-        told: Any = []
-        lock = api.locks.Lock(client, "k", timeout=0.9, session=True, on_lost=told.append)
+        reported: Any = []
+        lock = api.locks.Lock(client, "k", timeout=0.9, session=True, on_lost=reported.append)
         assert await actor.do(lock.acquire)
         proxy.hold_reply(b"LOCK.HELD")
         await eventually(lambda: proxy.held, "a check of the session under way")
         await actor.do(lock.release)
         await eventually(lambda: background(api) == 0, "no thread or task left")
-        assert server.info("k") is None and not told
+        assert server.info("k") is None and not reported
 
 
 async def test_a_session_whose_check_fails_in_any_way_is_lost(api: Any, server: Server) -> None:
     client, actor = api.client(server.port), api.actor()
-    told: Any = []
-    lock = api.locks.Lock(client, "k", timeout=0.9, session=True, on_lost=told.append)
+    reported: Any = []
+    lock = api.locks.Lock(client, "k", timeout=0.9, session=True, on_lost=reported.append)
     assert await actor.do(lock.acquire)
 
     def failing(step: Any) -> None:
@@ -403,7 +403,7 @@ async def test_a_session_whose_check_fails_in_any_way_is_lost(api: Any, server: 
         lock.local.hold.session_transport.send = failing
 
     await actor.do(fail)
-    await eventually(lambda: told, "the callback")
+    await eventually(lambda: reported, "the callback")
     assert await actor.do(lambda: lock.lost)
     with pytest.raises(LockNotOwnedError):
         await actor.do(lock.release)
@@ -627,9 +627,9 @@ async def test_slot(api: Any, server: Server) -> None:
     async with Proxy(server.port) as proxy:
         client, actors = api.client(proxy.port), [api.actor() for _ in range(4)]
         gpus = [api.locks.Semaphore(client, "gpus", 3, timeout=60, slot=True) for _ in actors]
-        for place, (actor, gpu) in enumerate(zip(actors[:3], gpus)):
+        for index, (actor, gpu) in enumerate(zip(actors[:3], gpus)):
             assert await actor.do(gpu.acquire)
-            assert await actor.do(lambda: (gpu.slot, gpu.grant.slot, gpu.grant.holds)) == (place, place, 1)
+            assert await actor.do(lambda: (gpu.slot, gpu.grant.slot, gpu.grant.holds)) == (index, index, 1)
         assert [holder["slot"] for holder in server.holders("gpus")] == [0, 1, 2]
         waiting = actors[3].start(gpus[3].acquire, blocking_timeout=60)
         await eventually(lambda: server.waiters("gpus"), "a waiter")
@@ -747,7 +747,7 @@ def waiting(server: Server, count: int) -> bool:
 
 async def test_once(api: Any, server: Server) -> None:
     client, callers = api.client(server.port), [api.actor() for _ in range(1000)]
-    value, told_done = Value(api, server, ready=lambda: waiting(server, 999)), coalesced(server)
+    value, coalesced_before = Value(api, server, ready=lambda: waiting(server, 999)), coalesced(server)
     made: Any = []
     for first in range(0, 1000, 100):
         made += [actor.start(api.locks.once, client, "fill", value.read, value.make) for actor in callers[first:][:100]]
@@ -756,9 +756,9 @@ async def test_once(api: Any, server: Server) -> None:
     assert await asyncio.gather(*made) == ["made"] * 1000
     # The release answered every waiting request: the lock was not handed from one to the next. A caller that was
     # between two requests finds a free lock and reads.
-    told = coalesced(server) - told_done
-    assert value.makers == 1 and server.info("fill") is None and told > 0
-    assert told + server.calls("lock.release") == 1000
+    reported = coalesced(server) - coalesced_before
+    assert value.makers == 1 and server.info("fill") is None and reported > 0
+    assert reported + server.calls("lock.release") == 1000
     # An existing value is read without any request for the lock.
     asked = server.calls("lock.acquire")
     assert await callers[0].do(api.locks.once, client, "fill", value.read, value.make) == "made"
@@ -823,7 +823,7 @@ async def test_once_maker_fails(api: Any, server: Server) -> None:
     failing = Value(api, server, ready=lambda: waiting(server, 2))
     failing.error = ZeroDivisionError("of the maker")
     value = Value(api, server, ready=lambda: waiting(server, 1))
-    told_done = coalesced(server)
+    coalesced_before = coalesced(server)
     first = callers[0].start(api.locks.once, client, "fill", failing.read, failing.make)
     await eventually(lambda: failing.makers, "a maker")
     others = [actor.start(api.locks.once, client, "fill", value.read, value.make) for actor in callers[1:]]
@@ -831,7 +831,7 @@ async def test_once_maker_fails(api: Any, server: Server) -> None:
         await first
     assert await asyncio.gather(*others) == ["made", "made"] and value.makers == 1
     # The failed release did not report the value as made.
-    assert coalesced(server) == told_done + 1
+    assert coalesced(server) == coalesced_before + 1
     await eventually(lambda: background(api) == 0, "no thread or task left")
     assert server.info("fill") is None
 
@@ -881,11 +881,11 @@ async def test_once_maker_is_cancelled(api: Any, server: Server) -> None:
         client, caller = api.client(server.port), api.actor()
         made = caller.start(api.locks.once, client, "fill", value.read, value.make)
         await eventually(lambda: waiting(server, 1), "a waiter")
-        told_done = coalesced(server)
+        coalesced_before = coalesced(server)
         process.send_signal(signal.SIGINT)
         assert await process.stdout.readline() == b"interrupted\n"
         # The process goes on, and the lease is far from expiring.
-        assert await made == "made" and process.returncode is None and coalesced(server) == told_done
+        assert await made == "made" and process.returncode is None and coalesced(server) == coalesced_before
     finally:
         process.kill()
         await process.wait()
@@ -915,9 +915,9 @@ async def test_once_maker_dies(api: Any, server: Server) -> None:
 
 async def test_once_maker_loses_its_lock(api: Any, server: Server, caplog: Any) -> None:
     client, callers = api.client(server.port), [api.actor(), api.actor()]
-    told: Any = []
+    reported: Any = []
     slow, other = Value(api, server, "first", ready=lambda: other.read_now() is not None), Value(api, server, "second")
-    first = callers[0].start(api.locks.once, client, "fill", slow.read, slow.make, timeout=60, on_lost=told.append)
+    first = callers[0].start(api.locks.once, client, "fill", slow.read, slow.make, timeout=60, on_lost=reported.append)
     await eventually(lambda: slow.makers, "a maker")
     fence = server.holders("fill")[0]["fence"]
     second = callers[1].start(api.locks.once, client, "fill", other.read, other.make)
@@ -925,5 +925,5 @@ async def test_once_maker_loses_its_lock(api: Any, server: Server, caplog: Any) 
     server.ask("LOCK.BREAK", "fill")
     assert await first == await second == "second" and slow.makers == other.makers == 1
     await eventually(lambda: background(api) == 0, "no thread or task left")
-    assert [grant.fence for grant in told] == [fence] and "fill: lost during the work" in caplog.text
+    assert [grant.fence for grant in reported] == [fence] and "fill: lost during the work" in caplog.text
     assert server.info("fill") is None

@@ -64,9 +64,9 @@ async def test_waiters_leave_connections_for_the_release(api: Any, server: Serve
         done, _ = await asyncio.wait(turns, return_when=asyncio.FIRST_COMPLETED)
         for turn in done:
             assert await turn
-            place = turns.index(turn)
-            await actors[place].do(locks[place].release)
-            del turns[place], actors[place], locks[place]
+            index = turns.index(turn)
+            await actors[index].do(locks[index].release)
+            del turns[index], actors[index], locks[index]
     await pool.disconnect() if api.name == "asyncio" else pool.disconnect()
 
 
@@ -239,12 +239,12 @@ async def test_a_cancellation_that_is_lost_while_connecting_ends_the_acquire() -
 
 
 async def test_a_release_whose_reply_is_late_is_no_loss(api: Any, server: Server) -> None:
-    told: Any = []
+    reported: Any = []
     async with Proxy(server.port) as proxy:
         client, actor = api.client(proxy.port, socket_timeout=1), api.actor()
-        lock = api.locks.Lock(client, "k", timeout=0.6, auto_renew=True, on_lost=told.append)
+        lock = api.locks.Lock(client, "k", timeout=0.6, auto_renew=True, on_lost=reported.append)
         await actor.do(lock.acquire)
         proxy.hold_reply(b"LOCK.RELEASE")
         # A renewal in that second would find no hold, and report a loss.
         await actor.do(lock.release)
-        assert proxy.held == 1 and server.info("k") is None and not told
+        assert proxy.held == 1 and server.info("k") is None and not reported

@@ -132,10 +132,10 @@ async def test_a_cancelled_task_returns_on_a_silent_network(server: Server) -> N
 @pytest.mark.parametrize("cancelled", ["before the grant arrives", "after the grant"])
 async def test_a_reader_keeps_read_when_its_upgrade_is_cancelled(server: Server, cancelled: str) -> None:
     api = AsyncioApi()
-    told: Any = []
+    reported: Any = []
     try:
         async with Proxy(server.port) as proxy:
-            lock = redislock.asyncio.RWLock(api.client(proxy.port), "rw", timeout=60, on_lost=told.append)
+            lock = redislock.asyncio.RWLock(api.client(proxy.port), "rw", timeout=60, on_lost=reported.append)
 
             async def upgrading() -> None:
                 async with lock.read():
@@ -157,14 +157,14 @@ async def test_a_reader_keeps_read_when_its_upgrade_is_cancelled(server: Server,
             await eventually(lambda: proxy.held or server.admin.info("clients")["blocked_clients"], "the grant")
             task.cancel()
             await task
-            assert server.info("rw") is None and not told
+            assert server.info("rw") is None and not reported
 
             # READ that is lost is not kept.
             async def losing() -> None:
                 await lock.read().acquire()
                 with pytest.raises(asyncio.CancelledError):
                     await lock.write().acquire()
-                assert lock.read().lost and len(told) == 1
+                assert lock.read().lost and len(reported) == 1
                 with pytest.raises(redislock.LockNotOwnedError):
                     await lock.read().release()
 

@@ -33,13 +33,13 @@ async def test_a_reentrant_lock_is_free_when_it_was_released_as_often(api: Any, 
 
 async def test_a_reentrant_lock_that_was_lost_is_not_taken_again(api: Any, server: Server) -> None:
     client, actor = api.client(server.port), api.actor()
-    told: Any = []
-    lock = api.locks.RLock(client, "r", timeout=30, on_lost=told.append)
+    reported: Any = []
+    lock = api.locks.RLock(client, "r", timeout=30, on_lost=reported.append)
     await actor.do(lock.acquire)
     server.ask("LOCK.BREAK", "r")
     with pytest.raises(LockNotOwnedError):
         await actor.do(lock.acquire)
-    assert server.info("r") is None and len(told) == 1
+    assert server.info("r") is None and len(reported) == 1
     with pytest.raises(LockNotOwnedError):
         await actor.do(lock.release)
     assert await actor.do(lock.acquire, blocking=False)
@@ -67,7 +67,7 @@ async def test_readers_share_and_a_writer_does_not(api: Any, server: Server) -> 
 
 async def test_a_reader_that_waits_for_write_keeps_read_or_reports_its_loss(api: Any, server: Server) -> None:
     client, actor, rival = api.client(server.port), api.actor(), api.actor()
-    told: Any = []
+    reported: Any = []
 
     async def upgraded(timeout: float, end: Any, on_lost: Any = None) -> Any:
         """A reader waits for WRITE behind another reader; `end` ends READ, and a writer comes in between."""
@@ -97,9 +97,9 @@ async def test_a_reader_that_waits_for_write_keeps_read_or_reports_its_loss(api:
         return lock
 
     await upgraded(0.8, lambda token: None)
-    lock = await upgraded(60, lambda token: server.ask("LOCK.BREAK", "rw", "OWNER", token), told.append)
-    await upgraded(60, lambda token: server.ask("RWLOCK.RELEASE", "rw", token, "READ"), told.append)
-    assert len(told) == 2
+    lock = await upgraded(60, lambda token: server.ask("LOCK.BREAK", "rw", "OWNER", token), reported.append)
+    await upgraded(60, lambda token: server.ask("RWLOCK.RELEASE", "rw", token, "READ"), reported.append)
+    assert len(reported) == 2
     # A hold that is kept is not a loss.
     server.ask("RWLOCK.ACQUIRE", "rw", "other", "READ", "PX", 60_000)
     for _ in range(2):
@@ -110,7 +110,7 @@ async def test_a_reader_that_waits_for_write_keeps_read_or_reports_its_loss(api:
     assert await waiting and (await actor.do(lambda: lock.read().grant)).holds == 2
     for view in (lock.write(), lock.read(), lock.read()):
         await actor.do(view.release)
-    assert server.info("rw") is None and len(told) == 2
+    assert server.info("rw") is None and len(reported) == 2
 
 
 async def test_a_reader_keeps_read_when_its_upgrade_fails(api: Any, server: Server) -> None:
@@ -256,13 +256,13 @@ async def test_a_token_of_another_process_releases(api: Any, server: Server) -> 
 
 async def test_renewals_have_the_length_that_was_given_last(api: Any, server: Server) -> None:
     client, actor = api.client(server.port), api.actor()
-    told: Any = []
+    reported: Any = []
     # A shorter lease takes effect immediately: a renewal after a third of the old length would come too late.
-    lock = api.locks.Lock(client, "k", timeout=60, auto_renew=True, on_lost=told.append)
+    lock = api.locks.Lock(client, "k", timeout=60, auto_renew=True, on_lost=reported.append)
     await actor.do(lock.acquire)
     await actor.do(lock.extend, 0.6, replace_ttl=True)
     await eventually(lambda: server.calls("lock.renew") >= 5, "renewals")
-    assert server.holders("k")[0]["lease"] == 600 and not await actor.do(lambda: lock.lost) and not told
+    assert server.holders("k")[0]["lease"] == 600 and not await actor.do(lambda: lock.lost) and not reported
     # A longer lease is not shortened again.
     await actor.do(lock.extend, 60)
     calls = server.calls("lock.renew")
@@ -273,7 +273,7 @@ async def test_renewals_have_the_length_that_was_given_last(api: Any, server: Se
     await actor.do(lock.reacquire)
     assert server.holders("k")[0]["lease"] == 60_000
     await actor.do(lock.release)
-    assert server.info("k") is None and not told
+    assert server.info("k") is None and not reported
 
 
 async def test_from_token_of_each_lock_type(api: Any, server: Server) -> None:
@@ -347,17 +347,17 @@ async def test_a_callback_of_the_event_loop_holds_nothing(server: Server) -> Non
 
 async def test_a_lock_from_a_token_is_renewed_from_the_first_reacquire_on(api: Any, server: Server) -> None:
     client, here, there = api.client(server.port), api.actor(), api.actor()
-    told: Any = []
+    reported: Any = []
     first = api.locks.Lock(client, "k", timeout=60)
     assert await here.do(first.acquire)
     token = (await here.do(lambda: first.grant)).token
-    lock = api.locks.Lock.from_token(client, "k", token, timeout=0.9, auto_renew=True, on_lost=told.append)
+    lock = api.locks.Lock.from_token(client, "k", token, timeout=0.9, auto_renew=True, on_lost=reported.append)
     await there.do(lock.reacquire)
     await eventually(lambda: server.calls("lock.renew") >= 4, "renewals for longer than the lease")
     assert lock.grant.remaining <= 0.9 and not lock.lost
     server.ask("LOCK.BREAK", "k")
-    await eventually(lambda: told, "the callback")
-    assert lock.lost and [grant.fence for grant in told] == [await here.do(lambda: first.fence)]
+    await eventually(lambda: reported, "the callback")
+    assert lock.lost and [grant.fence for grant in reported] == [await here.do(lambda: first.fence)]
     with pytest.raises(LockNotOwnedError):
         await there.do(lock.release)
 

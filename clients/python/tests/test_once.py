@@ -22,14 +22,14 @@ async def test_after_a_lost_done_the_request_is_repeated_and_the_value_is_read(
         value = Value(api, server, ready=lambda: waiting(server, 2))
         clients = [api.client(port, protocol=protocol) for port in (server.port, proxy.port, server.port)]
         callers = [api.actor() for _ in clients]
-        told_done = coalesced(server)
+        coalesced_before = coalesced(server)
         made = [callers[0].start(api.locks.once, clients[0], "fill", value.read, value.make)]
         await eventually(lambda: value.makers, "a maker")
         proxy.cut_reply(b"COALESCE", 3)
         for caller, client in zip(callers[1:], clients[1:]):
             made.append(caller.start(api.locks.once, client, "fill", value.read, value.make))
         assert await asyncio.gather(*made) == ["made"] * 3
-        assert value.makers == 1 and proxy.cuts == 1 and coalesced(server) == told_done + 2
+        assert value.makers == 1 and proxy.cuts == 1 and coalesced(server) == coalesced_before + 2
         assert server.info("fill") is None
 
 
@@ -60,7 +60,7 @@ async def test_a_wait_that_is_cancelled_after_its_grant_does_not_report_the_work
 
 async def test_a_read_that_fails_under_the_lock_is_a_failure_of_the_maker(api: Any, server: Server) -> None:
     client, callers = api.client(server.port), [api.actor(), api.actor()]
-    value, told_done = Value(api, server), coalesced(server)
+    value, coalesced_before = Value(api, server), coalesced(server)
     reads = 0
 
     def failing() -> Any:
@@ -76,23 +76,23 @@ async def test_a_read_that_fails_under_the_lock_is_a_failure_of_the_maker(api: A
     with pytest.raises(OSError, match="second read"):
         await callers[0].do(api.locks.once, client, "fill", read, value.make)
     await eventually(lambda: server.info("fill") is None, "the release")
-    assert not value.makers and coalesced(server) == told_done
+    assert not value.makers and coalesced(server) == coalesced_before
     await eventually(lambda: background(api) == 0, "no thread or task left")
 
 
 async def test_a_loss_that_a_renewal_reported_is_not_reported_again(api: Any, server: Server) -> None:
     client, actor = api.client(server.port), api.actor()
-    told: Any = []
-    value = Value(api, server, ready=lambda: told)
+    reported: Any = []
+    value = Value(api, server, ready=lambda: reported)
 
     async def on_lost(grant: Any) -> None:
-        told.append(grant)
+        reported.append(grant)
 
-    named = {"timeout": 0.9, "on_lost": told.append if api.name == "sync" else on_lost}
+    named = {"timeout": 0.9, "on_lost": reported.append if api.name == "sync" else on_lost}
     made = actor.start(api.locks.once, client, "fill", value.read, value.make, **named)
     await eventually(lambda: value.makers, "a maker")
     server.ask("LOCK.BREAK", "fill")
-    assert await made == "made" and len(told) == 1
+    assert await made == "made" and len(reported) == 1
 
 
 async def test_with_session_the_end_of_the_makers_connection_lets_the_next_one_make_it(
@@ -100,14 +100,14 @@ async def test_with_session_the_end_of_the_makers_connection_lets_the_next_one_m
 ) -> None:
     client, callers = api.client(server.port), [api.actor(), api.actor()]
     value = Value(api, server, "first", ready=lambda: other.read_now() is not None)
-    other, told_done = Value(api, server, "second"), coalesced(server)
+    other, coalesced_before = Value(api, server, "second"), coalesced(server)
     first = callers[0].start(api.locks.once, client, "fill", value.read, value.make, timeout=600, session=True)
     await eventually(lambda: value.makers, "a maker")
     second = callers[1].start(api.locks.once, client, "fill", other.read, other.make)
     await eventually(lambda: waiting(server, 1), "a waiter")
     assert server.calls("lock.renew") == 0
     server.ask("CLIENT", "KILL", "ID", server.holders("fill")[0]["session"])
-    assert await first == await second == "second" and coalesced(server) == told_done
+    assert await first == await second == "second" and coalesced(server) == coalesced_before
     await eventually(lambda: background(api) == 0, "no thread or task left")
 
 

@@ -112,7 +112,7 @@ def test_set_nx_lua_oversells_when_a_payment_outlasts_the_lease(server: Server, 
     until(lambda: not server.admin.exists(LOCK), "the end of the lease")
     assert Buyer(before.buy, client_of(server), "quick").buys() is True
     assert slow.buys() is True
-    assert sold(server) == ["quick", "slow"], "two buyers have the last ticket, and nobody was told"
+    assert sold(server) == ["quick", "slow"], "two buyers have the last ticket, and no error was reported"
 
 
 def test_set_nx_lua_ported_refuses_the_late_buyer(server: Server, program: Any, monkeypatch: Any) -> None:

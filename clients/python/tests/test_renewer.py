@@ -77,16 +77,16 @@ async def test_a_server_that_is_silent_delays_no_renewal_at_another(server: Serv
 
 
 def test_on_lost_that_blocks_delays_no_renewal(server: Server) -> None:
-    told, goes_on = threading.Event(), threading.Event()
+    reported, goes_on = threading.Event(), threading.Event()
 
     def on_lost(grant: Any) -> None:
-        told.set()
+        reported.set()
         goes_on.wait(60)
 
     lost, lock = lock_of(server, "lost", on_lost=on_lost), lock_of(server, "k")
     assert lost.acquire() and lock.acquire()
     server.ask("LOCK.BREAK", "lost")
-    assert told.wait(60)
+    assert reported.wait(60)
     before = renewals(server)
     until(lambda: renewals(server) >= before + 8, "renewals for longer than the lease")
     assert not lock.lost

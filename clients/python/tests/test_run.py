@@ -271,18 +271,18 @@ async def test_run_next_to_old_clients(api: Any, server: Server) -> None:
 
 async def test_run_is_observed(api: Any, server: Server) -> None:
     client, actor, other = api.client(server.port), api.actor(), api.actor()
-    told: List[Any] = []
-    redislock.observe(client, told.append)
+    reported: List[Any] = []
+    redislock.observe(client, reported.append)
     lock = api.locks.Lock(client, "k", timeout=30)
     await actor.do(lock.run, "INCR", "n")
-    assert [each.event for each in told] == ["granted", "released"]
-    assert told[0].fence and told[0].fence == told[1].fence and told[0].owner == told[1].owner
-    assert told[0].wait is not None and told[1].hold is not None
+    assert [each.event for each in reported] == ["granted", "released"]
+    assert reported[0].fence and reported[0].fence == reported[1].fence and reported[0].owner == reported[1].owner
+    assert reported[0].wait is not None and reported[1].hold is not None
     await actor.do(lock.acquire)
-    told.clear()
+    reported.clear()
     with pytest.raises(LockError):
         await other.do(api.locks.Lock(client, "k", timeout=30).run, "INCR", "n", blocking_timeout=0.3)
-    assert [each.event for each in told] == ["queued", "not_granted"]
+    assert [each.event for each in reported] == ["queued", "not_granted"]
 
 
 async def test_run_repeats_what_was_refused_after_the_grant(api: Any, server: Server) -> None:

@@ -84,15 +84,15 @@ async def test_acquire_wait_and_release(api: Any, server: TlsServer) -> None:
 
 async def test_a_session_is_kept_and_lost(api: Any, server: TlsServer) -> None:
     client, actor = api.client(server.tls_port, **server.client_options), api.actor()
-    told: Any = []
-    lock = api.locks.Lock(client, "k", timeout=1.2, session=True, on_lost=told.append)
+    reported: Any = []
+    lock = api.locks.Lock(client, "k", timeout=1.2, session=True, on_lost=reported.append)
     assert await actor.do(lock.acquire)
     (holder,) = server.holders("k")
     assert encrypted(server, holder["session"])
     await eventually(lambda: server.holders("k")[0]["age"] > 3000, "a hold that outlives its lease")
-    assert not told
+    assert not reported
     server.ask("CLIENT", "KILL", "ID", holder["session"])
-    await eventually(lambda: told, "the callback")
+    await eventually(lambda: reported, "the callback")
     with pytest.raises(LockNotOwnedError):
         await actor.do(lock.release)
 
@@ -129,7 +129,7 @@ def waiting_clients(server: TlsServer) -> List[int]:
     return [dict(zip(flat[::2], flat[1::2]))["client"] for flat in server.ask("LOCK.WAITERS", "k", "COUNT", 0)]
 
 
-async def test_a_certificate_of_somebody_else_is_refused(api: Any, server: TlsServer) -> None:
+async def test_a_certificate_of_another_authority_is_refused(api: Any, server: TlsServer) -> None:
     client = api.client(server.tls_port, ssl=True, retry=api.retry(NoBackoff(), 0))
     with pytest.raises(redis.ConnectionError):
         await api.actor().do(api.locks.Lock(client, "k", timeout=1, session=True).acquire, blocking=False)

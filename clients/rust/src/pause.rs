@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_and_stay_below_the_kept_place() {
+    fn pauses_grow_and_stay_below_keep_place() {
         let mut backoff = Backoff::new();
         assert!(backoff.next(None) <= Backoff::FIRST);
         let last = (0..20).map(|_| backoff.next(None)).last().unwrap();

@@ -68,16 +68,16 @@ async fn a_wait_ends_with_its_cause() {
     let closed = Client::open(("127.0.0.1", free_port())).unwrap();
     // A name with an empty label is refused without asking a name server, which might not answer.
     let unknown = Client::open(("no..such.host", 6379)).unwrap();
-    let places: [(&str, Client, &[&str]); 4] = [
+    let servers: [(&str, Client, &[&str]); 4] = [
         ("closed", closed, &["refused"]),
         ("ending", client_of(ends), &["reset", "terminated", "end of file", "roken pipe", "dropped"]),
         ("replica", client_of(replica.port()), &["READONLY", "ReadOnly"]),
         ("unknown", unknown, &["lookup", "resolve", "not known", "no connection to no..such.host"]),
     ];
-    for (place, client, causes) in places {
-        for (way, error) in acquires(&client, place, Duration::from_millis(1500)).await {
+    for (server, client, causes) in servers {
+        for (way, error) in acquires(&client, server, Duration::from_millis(1500)).await {
             let words = error.to_string();
-            assert!(causes.iter().any(|cause| words.contains(cause)), "{place}, {way}: {words}");
+            assert!(causes.iter().any(|cause| words.contains(cause)), "{server}, {way}: {words}");
         }
     }
 }

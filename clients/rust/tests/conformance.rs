@@ -76,7 +76,7 @@ async fn order() {
 }
 
 #[tokio::test]
-async fn place_kept_over_short_sockets() {
+async fn position_kept_over_short_sockets() {
     let server = Server::start();
     let client = client_of(server.port());
     let short = client.clone().reply_timeout(Duration::from_millis(600));
@@ -237,7 +237,7 @@ async fn renewal_stops_with_the_lock() {
 }
 
 #[tokio::test]
-async fn loss_is_told() {
+async fn loss_is_reported() {
     let server = Server::start();
     let client = client_of(server.port());
     let lock = client.mutex("k").lease(Duration::from_secs(6)).auto_renew();
@@ -247,7 +247,7 @@ async fn loss_is_told() {
     let began = Instant::now();
     until_lost(&guard).await;
     // A renewal reports the loss: the deadline is later.
-    assert!(guard.is_lost() && guard.remaining().unwrap() > Duration::ZERO, "told after {:?}", began.elapsed());
+    assert!(guard.is_lost() && guard.remaining().unwrap() > Duration::ZERO, "reported after {:?}", began.elapsed());
     assert!(matches!(guard.release().await, Err(Error::LockLost)));
     // Without renewals the local deadline reports the loss, without any reply of the server.
     let guard = client.mutex("k").lease(Duration::from_millis(400)).acquire().await.unwrap();
@@ -446,12 +446,12 @@ async fn key_became_something_else() {
         let guard = client.mutex("k").acquire().await.unwrap();
         assert_eq!(admin.run("SET k else"), Reply::ok());
         assert!(!guard.is_held().await.unwrap());
-        let told = match what {
+        let reported = match what {
             "release" => guard.release().await,
             "extend" => guard.extend(LONG).await,
             _ => guard.renew(LONG).await,
         };
-        assert!(matches!(told, Err(Error::LockLost)), "{what}: {told:?}");
+        assert!(matches!(reported, Err(Error::LockLost)), "{what}: {reported:?}");
         assert!(admin.run("GET k").is_bulk("else"));
         for error in
             [client.mutex("k").try_acquire().await.unwrap_err(), client.mutex("k").acquire().await.unwrap_err()]

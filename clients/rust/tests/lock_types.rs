@@ -296,7 +296,7 @@ async fn a_cancelled_upgrade_reports_that_the_reader_was_lost() {
     eventually("an upgrade that waits", || server.waiters("rw").len() == 1).await;
     let token = String::from_utf8(mine.token().to_vec()).unwrap();
     assert_eq!(server.client().run(&format!("LOCK.BREAK rw OWNER {token}")).int(), 1);
-    assert!(!mine.is_lost(), "the client was not told");
+    assert!(!mine.is_lost(), "the client has no report of it");
     upgrade.abort();
     eventually("a loss", || mine.is_lost()).await;
     other.release().await.unwrap();
@@ -372,11 +372,11 @@ async fn a_lease_is_extended_by_what_is_left() {
     let server = Server::start();
     let guard = client_of(server.port()).mutex("k").lease(Duration::from_secs(20)).acquire().await.unwrap();
     guard.extend(Duration::from_secs(20)).await.unwrap();
-    let (left, told) = (server.client().pttl("k"), guard.remaining().unwrap());
-    assert!((30_001..=40_000).contains(&left) && told > Duration::from_secs(30), "{left} {told:?}");
+    let (left, reported) = (server.client().pttl("k"), guard.remaining().unwrap());
+    assert!((30_001..=40_000).contains(&left) && reported > Duration::from_secs(30), "{left} {reported:?}");
     guard.renew(Duration::from_secs(5)).await.unwrap();
-    let (left, told) = (server.client().pttl("k"), guard.remaining().unwrap());
-    assert!((1..=5000).contains(&left) && told <= Duration::from_secs(5), "{left} {told:?}");
+    let (left, reported) = (server.client().pttl("k"), guard.remaining().unwrap());
+    assert!((1..=5000).contains(&left) && reported <= Duration::from_secs(5), "{left} {reported:?}");
     guard.release().await.unwrap();
     let guard = client_of(server.port()).mutex("k").lease(None).acquire().await.unwrap();
     assert!(matches!(guard.extend(LONG).await, Err(Error::Usage(_))));
@@ -617,7 +617,7 @@ async fn a_key_that_became_something_else_is_a_loss_for_every_lock_type() {
             admin.run("DEL k");
             assert!(!admin.run(other).is_error());
             let held = guard.as_ref().unwrap();
-            let told = match what {
+            let reported = match what {
                 "release" => guard.take().unwrap().release().await,
                 "renew" => held.renew(LONG).await,
                 "extend" => held.extend(LONG).await,
@@ -625,7 +625,7 @@ async fn a_key_that_became_something_else_is_a_loss_for_every_lock_type() {
                 _ => Guard::from_token(&client.lock(lock.family().clone()), held.token()).await.map(drop),
             };
             drop(guard);
-            assert!(matches!(told, Err(Error::LockLost)), "{what} {:?} {other}: {told:?}", lock.family());
+            assert!(matches!(reported, Err(Error::LockLost)), "{what} {:?} {other}: {reported:?}", lock.family());
             client.settled().await;
             // The foreign value is kept; of several keys, the others are released.
             assert_eq!(admin.run("DBSIZE").int(), 1, "{what} {:?} {other}", lock.family());

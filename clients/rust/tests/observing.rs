@@ -143,7 +143,7 @@ async fn an_observer_gets_each_event_of_every_lock_type() {
         let guard = lock.acquire().await.unwrap();
         guard.renew(LONG).await.unwrap();
         let is_granted = |event: &&Event| matches!(event.kind, EventKind::Granted { .. });
-        let granted = events.lock().unwrap().iter().find(is_granted).expect("it is told").clone();
+        let granted = events.lock().unwrap().iter().find(is_granted).expect("it is reported").clone();
         assert_eq!((granted.owner.as_bytes(), granted.fence), (guard.token(), Some(guard.fence())));
         assert_eq!(granted.family.keys(), lock.family().keys());
         assert!(matches!(granted.kind, EventKind::Granted { wait } if wait < LONG));
@@ -176,12 +176,12 @@ async fn an_observer_gets_the_end_of_each_wait_and_losses_as_they_become_known()
     // Cancelled.
     tokio::select! {
         acquired = lock.acquire() => panic!("another one holds it: {acquired:?}"),
-        () = eventually("it is told that it waits", || !events.lock().unwrap().is_empty()) => {}
+        () = eventually("it is reported as queued", || !events.lock().unwrap().is_empty()) => {}
     }
     client.settled().await;
     assert_eq!(names(&events), ["mutex queued", "mutex not granted"]);
     let waiting = tokio::spawn(async move { lock.acquire().await });
-    eventually("it is told that it waits", || !events.lock().unwrap().is_empty()).await;
+    eventually("it is reported as queued", || !events.lock().unwrap().is_empty()).await;
     let queued = events.lock().unwrap()[0].clone();
     assert_eq!((queued.owner.to_string(), queued.fence), ("me".to_string(), None));
     holder.release().await.unwrap();
@@ -192,9 +192,9 @@ async fn an_observer_gets_the_end_of_each_wait_and_losses_as_they_become_known()
     server.break_lock("k");
     until_lost(&guard).await;
     assert!(matches!(guard.release().await, Err(Error::LockLost)));
-    let mut told = names(&events);
-    told.dedup();
-    assert_eq!(told, ["mutex queued", "mutex granted", "mutex renewed", "mutex lost"]);
+    let mut reported = names(&events);
+    reported.dedup();
+    assert_eq!(reported, ["mutex queued", "mutex granted", "mutex renewed", "mutex lost"]);
 }
 
 #[tokio::test]
@@ -208,19 +208,19 @@ async fn a_failed_release_is_reported_once_with_its_result() {
     let client = client.observer(move |event: &Event| seen.lock().unwrap().push(event.clone()));
     // The background attempt succeeds, or fails like the caller's.
     let lock = client.mutex("k").lease(LONG);
-    for (rights, told) in [("+lock.release", "released"), ("-lock.release", "lost")] {
+    for (rights, reported) in [("+lock.release", "released"), ("-lock.release", "lost")] {
         let guard = lock.acquire().await.unwrap();
         admin.run("ACL SETUSER worker -lock.release");
         assert!(matches!(guard.release().await, Err(Error::Redis(_))));
         // Before the background task runs: this is the only thread.
         admin.run(&format!("ACL SETUSER worker {rights}"));
         client.settled().await;
-        assert_eq!(outcomes(&events), ["granted", told].map(|what| format!("mutex {what}")));
+        assert_eq!(outcomes(&events), ["granted", reported].map(|what| format!("mutex {what}")));
         admin.run("ACL SETUSER worker +lock.release");
     }
     // An inner hold whose release fails is not a loss of the outer one, and is released together with it.
     let lock = client.reentrant("r").lease(LONG);
-    for (is_lost, told) in [(false, "released"), (true, "lost")] {
+    for (is_lost, reported) in [(false, "released"), (true, "lost")] {
         let (outer, inner) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
         admin.run("ACL SETUSER worker -rlock.release");
         assert!(matches!(inner.release().await, Err(Error::Redis(_))));
@@ -231,7 +231,7 @@ async fn a_failed_release_is_reported_once_with_its_result() {
         }
         assert_eq!(outer.release().await.is_err(), is_lost);
         assert!(server.is_free("r"));
-        assert_eq!(outcomes(&events), ["granted", "granted", told].map(|what| format!("reentrant {what}")));
+        assert_eq!(outcomes(&events), ["granted", "granted", reported].map(|what| format!("reentrant {what}")));
     }
 }
 
@@ -265,9 +265,9 @@ async fn opentelemetry_has_spans_and_histograms() {
 
     let spans = spans.get_finished_spans().unwrap();
     let outcome = |span: &SpanData| format!("{} {}", span.name, attribute(span, "redislock.outcome").unwrap());
-    let told: Vec<String> = spans.iter().map(outcome).collect();
+    let reported: Vec<String> = spans.iter().map(outcome).collect();
     let expected = ["acquire granted", "acquire not_granted", "hold released", "acquire granted", "hold lost"];
-    assert_eq!(told, expected.map(|told| format!("redislock.{told}")));
+    assert_eq!(reported, expected.map(|reported| format!("redislock.{reported}")));
     let held = &spans[2];
     let shown = ["kind", "key", "owner"].map(|name| attribute(held, &format!("redislock.{name}")).unwrap().to_string());
     assert_eq!(shown, ["mutex", "k", "me"]);

@@ -48,11 +48,11 @@ impl Cache {
 
     /// Like [`Cache::once`], in a task; its `make` continues on a signal from the test.
     fn slow_once(&self, lock: Lock) -> (tokio::task::JoinHandle<Result<String>>, Arc<Notify>) {
-        let (cache, told) = (self.clone(), Arc::new(Notify::new()));
-        let go_on = told.clone();
+        let (cache, reported) = (self.clone(), Arc::new(Notify::new()));
+        let go_on = reported.clone();
         let task = tokio::spawn(async move {
             let make = async |_| {
-                told.notified().await;
+                reported.notified().await;
                 cache.make().await
             };
             lock.once(LONG, || cache.read(), make).await
@@ -98,10 +98,10 @@ async fn coalesce() {
     assert!(server.is_free("k"));
     // After failed work, or a dropped guard, the next caller does the work.
     let mut holder = granted().await;
-    for is_told in [true, false] {
+    for is_reported in [true, false] {
         let (next, last) = (spawned(), spawned());
         until_waiters(&server, 2).await;
-        match is_told {
+        match is_reported {
             true => holder.release_failed().await.unwrap(),
             false => drop(holder),
         }
@@ -202,11 +202,11 @@ async fn once_maker_fails() {
     // With its own error, and with a panic.
     for panics in [false, true] {
         server.client().run("DEL v");
-        let (failing, told, lock) = (cache.clone(), Arc::new(Notify::new()), cache.lock());
-        let go_on = told.clone();
+        let (failing, reported, lock) = (cache.clone(), Arc::new(Notify::new()), cache.lock());
+        let go_on = reported.clone();
         let maker = tokio::spawn(async move {
             let make = async |_| {
-                told.notified().await;
+                reported.notified().await;
                 assert!(!panics, "the maker panics");
                 Err(Failed::Work)
             };
@@ -328,13 +328,13 @@ async fn once_maker_dies() {
 async fn once_maker_loses_its_lock() {
     let server = Server::start();
     let cache = Cache::of(server.port());
-    let (told, go_on) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let (reported, go_on) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
     let spawn_losing = |lock: Lock| {
-        let (cache, told, go_on) = (cache.clone(), told.clone(), go_on.clone());
+        let (cache, reported, go_on) = (cache.clone(), reported.clone(), go_on.clone());
         tokio::spawn(async move {
             let make = async |guard: Arc<Guard>| {
                 guard.lost().await;
-                told.fetch_add(1, Ordering::SeqCst);
+                reported.fetch_add(1, Ordering::SeqCst);
                 go_on.notified().await;
                 Ok("lost".to_string())
             };
@@ -346,7 +346,7 @@ async fn once_maker_loses_its_lock() {
     until_held(&server).await;
     server.break_lock("k");
     assert_eq!(cache.once(LONG).await.unwrap(), "made 1");
-    eventually("the first one is told", || told.load(Ordering::SeqCst) == 1).await;
+    eventually("the first one is notified", || reported.load(Ordering::SeqCst) == 1).await;
     go_on.notify_one();
     assert_eq!(first.await.unwrap().unwrap(), "made 1", "what the others read");
     // With nothing to read, the result is what it made.
@@ -354,7 +354,7 @@ async fn once_maker_loses_its_lock() {
     let alone = spawn_losing(lock);
     until_held(&server).await;
     server.break_lock("k");
-    eventually("it is told", || told.load(Ordering::SeqCst) == 2).await;
+    eventually("it is reported", || reported.load(Ordering::SeqCst) == 2).await;
     go_on.notify_one();
     assert_eq!(alone.await.unwrap().unwrap(), "lost");
 }

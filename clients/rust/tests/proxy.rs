@@ -143,13 +143,13 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, plan: &Plan, 
                 *fate.lock().expect("no test panics with it") = next.take().map(|(_, fate)| fate);
             }
         }
-        let place = |words: &[u8]| request.windows(words.len()).position(|window| window == words);
-        if place(b"LOCK.EXEC").is_some() {
+        let position_of = |words: &[u8]| request.windows(words.len()).position(|window| window == words);
+        if position_of(b"LOCK.EXEC").is_some() {
             plan.packets.lock().expect("no test panics with it").push(request.to_vec());
         }
         let split = {
             let mut split = plan.split.lock().expect("no test panics with it");
-            let at = split.as_ref().and_then(|words| place(words));
+            let at = split.as_ref().and_then(|words| position_of(words));
             // In front of the command's own header.
             at.and_then(|at| request[..at].iter().rposition(|byte| *byte == b'*')).inspect(|_| *split = None)
         };

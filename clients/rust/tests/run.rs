@@ -252,23 +252,23 @@ async fn next_to_old_clients_it_polls() {
 #[tokio::test]
 async fn it_is_observed() {
     let server = Server::start();
-    let told: Arc<Mutex<Vec<Event>>> = Arc::default();
-    let noted = told.clone();
-    let client = client_of(server.port()).observer(move |event: &Event| noted.lock().unwrap().push(event.clone()));
+    let reported: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let recorded = reported.clone();
+    let client = client_of(server.port()).observer(move |event: &Event| recorded.lock().unwrap().push(event.clone()));
     let lock = client.mutex("k");
     lock.run::<()>(&incr()).await.unwrap();
     {
-        let told = std::mem::take(&mut *told.lock().unwrap());
-        let [granted, released] = &told[..] else { panic!("{told:?}") };
+        let reported = std::mem::take(&mut *reported.lock().unwrap());
+        let [granted, released] = &reported[..] else { panic!("{reported:?}") };
         assert!(
             matches!(granted.kind, EventKind::Granted { .. }) && matches!(released.kind, EventKind::Released { .. })
         );
         assert!(granted.fence.is_some() && (granted.fence, &granted.owner) == (released.fence, &released.owner));
     }
     let guard = lock.acquire().await.unwrap();
-    told.lock().unwrap().clear();
+    reported.lock().unwrap().clear();
     assert!(lock.run_within::<()>(&incr(), Duration::from_millis(300)).await.unwrap().is_none());
-    let kinds: Vec<_> = told.lock().unwrap().iter().map(|event| event.kind).collect();
+    let kinds: Vec<_> = reported.lock().unwrap().iter().map(|event| event.kind).collect();
     assert!(matches!(kinds[..], [EventKind::Queued, EventKind::NotGranted { .. }]), "{kinds:?}");
     guard.release().await.unwrap();
 }

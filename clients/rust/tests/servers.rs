@@ -26,7 +26,7 @@ pub fn eventually(what: &str, mut state: impl FnMut() -> bool) -> impl std::futu
 
 /// Waits until the guard knows that its lock is lost; fails the test when that does not come.
 pub async fn until_lost(guard: &Guard) {
-    tokio::time::timeout(LIMIT, guard.lost()).await.expect("the loss is told");
+    tokio::time::timeout(LIMIT, guard.lost()).await.expect("the loss is reported");
 }
 
 /// A client of a server on this port.

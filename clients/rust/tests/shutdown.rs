@@ -102,7 +102,7 @@ async fn sigterm_while_it_waits_leaves_the_queue_and_ends_it() {
     worker.terminate();
     eventually("it ends", || worker.has_ended()).await;
     assert!(server.waiters("worker").is_empty());
-    assert_eq!(server.info("lock").number("lock_kept_places"), 0, "not even a kept place");
+    assert_eq!(server.info("lock").number("lock_kept_places"), 0, "not even a reserved position");
 }
 
 #[tokio::test]

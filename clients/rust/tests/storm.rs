@@ -81,8 +81,8 @@ async fn a_pair_leaks_no_task_and_no_memory() {
     let pairs: u32 = std::env::var("SOAK_PAIRS").map_or(Ok(500), |pairs| pairs.parse()).expect("a number");
     let server = Server::start();
     let client = client_of(server.port());
-    for place in 0..ways(&client, "k").len() {
-        let one = |number: u32| ways(&client, &format!("k{number}")).swap_remove(place);
+    for index in 0..ways(&client, "k").len() {
+        let one = |number: u32| ways(&client, &format!("k{number}")).swap_remove(index);
         one(0).1.acquire().await.unwrap().release().await.unwrap();
         client.settled().await;
         let (before, held) = (tasks(), resident());

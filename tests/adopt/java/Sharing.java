@@ -24,7 +24,7 @@ public class Sharing {
         asked = Long.MAX_VALUE;
     }
 
-    static synchronized String told() {
+    static synchronized String report() {
         long last = asked == Long.MAX_VALUE ? 0 : System.nanoTime() - asked;
         return grants + " " + TimeUnit.NANOSECONDS.toMillis(Math.max(longest, last));
     }
@@ -58,7 +58,7 @@ public class Sharing {
         while (System.in.read() != '.') {
             // The end of the measured time.
         }
-        System.out.println(told());
+        System.out.println(report());
         System.out.flush();
         Runtime.getRuntime().halt(0);
     }

@@ -55,17 +55,17 @@ fn use_lock(lock: &Lock) {
     for now in moments.iter().copied() {
         let until = lock.last_deadline().unwrap_or(Deadline::Never);
         let live = lock.live(until, |hold| !hold.until.has_passed(now)).map_or(0, |live| live.number);
-        let mut settled = lock.clone();
-        settled.clamp(until);
-        let gone = settled.remove_expired(now);
-        assert_eq!(settled.holders() + gone.len(), owners.len(), "who is gone has held it");
-        assert!(live <= settled.holders() || !lock.is_shared(), "{live} live, {} settled", settled.holders());
-        if !settled.is_vacant() {
-            check_lock(&settled);
+        let mut remaining = lock.clone();
+        remaining.clamp(until);
+        let gone = remaining.remove_expired(now);
+        assert_eq!(remaining.holders() + gone.len(), owners.len(), "who is gone has held it");
+        assert!(live <= remaining.holders() || !lock.is_shared(), "{live} live, {} remaining", remaining.holders());
+        if !remaining.is_vacant() {
+            check_lock(&remaining);
         }
         for claim in CLAIMS {
             for owner in [&owners[0], &Owner::new(b"newcomer").expect("a short name")] {
-                check_admission(&settled, owner.as_ref(), claim, now);
+                check_admission(&remaining, owner.as_ref(), claim, now);
             }
         }
     }

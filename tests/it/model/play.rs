@@ -454,10 +454,10 @@ impl<'s> Play<'s> {
         self.server.kill();
         self.put_clocks(self.now.plus(5));
         self.model.now = self.now;
-        let (grace_line, place_line) =
+        let (grace_line, keep_place_line) =
             (format!("lock.grace {grace}"), format!("lock.keep-place {}", self.model.keep_place));
         let per_key_line = format!("lock.max-waiters-per-key {}", self.model.max_waiters_per_key.unwrap_or(0));
-        self.server.restart_with(&[&grace_line, &place_line, &per_key_line]);
+        self.server.restart_with(&[&grace_line, &keep_place_line, &per_key_line]);
         let ids = std::mem::take(&mut self.clients.ids);
         let requests = std::mem::take(&mut self.clients.requests);
         self.clients = Clients { ids, requests, ..Clients::default() };

@@ -119,7 +119,7 @@ impl Play<'_> {
             number == of && (words == expected || self.has_run_out(*number, words, expected))
         });
         if answers.len() != outcomes.len() || !is_same {
-            return Err(format!("told {answers:?}, but the contract says {outcomes:?}"));
+            return Err(format!("the server returned {answers:?}, but the contract says {outcomes:?}"));
         }
         let (mut model, mut fences) = (self.model.clone(), self.fences.clone());
         let owner = |number: &u64| self.clients.requests[number].asked.owner;

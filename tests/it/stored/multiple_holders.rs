@@ -131,19 +131,19 @@ fn a_key_that_outlives_its_holders_is_free_and_removed_on_access() {
     let server = quiet().start();
     let mut client = server.client();
     for (way, lengthen) in TOGETHER.into_iter().flat_map(|way| LENGTHEN.map(|line| (way, line))) {
-        for touched_by in [way[2], way[3], "LOCK.BREAK k"] {
+        for accessed_by in [way[2], way[3], "LOCK.BREAK k"] {
             let mut lines = together(way, [15, 30]);
             lines.push(lengthen.into());
             all_at_once(&mut client, &lines);
             until_ended(&mut client, "k", "b");
             assert_is_free(&mut client, lengthen);
-            let reply = client.run(touched_by);
-            if touched_by == way[3] {
-                assert_eq!(reply.items()[0], Reply::bulk("w"), "{touched_by}");
+            let reply = client.run(accessed_by);
+            if accessed_by == way[3] {
+                assert_eq!(reply.items()[0], Reply::bulk("w"), "{accessed_by}");
                 assert_eq!(holders(&mut client, "k"), ["w"]);
                 client.run("LOCK.BREAK k");
             }
-            assert!(!exists(&mut client, "k"), "{lengthen}, {touched_by}");
+            assert!(!exists(&mut client, "k"), "{lengthen}, {accessed_by}");
         }
     }
 }
@@ -266,14 +266,14 @@ fn a_replica_removes_nothing_by_itself_and_follows_its_primary() {
     let replica = quiet().replica_of(&master).start();
     in_sync(&master, &replica);
     let (mut client, mut follower) = (master.client(), replica.client());
-    for touched_on in ["the primary", "the promoted replica"] {
+    for accessed_on in ["the primary", "the promoted replica"] {
         let mut lines = together(TOGETHER[0], [100, 200]);
         lines.extend(["PERSIST k".into(), "RENAME k renamed".into(), "RENAME renamed k".into()]);
         all_at_once(&mut client, &lines);
         in_sync(&master, &replica);
         until_ended(&mut follower, "k", "b");
         assert_is_free(&mut follower, "on the replica");
-        if touched_on == "the primary" {
+        if accessed_on == "the primary" {
             touch(&mut client, TOGETHER[0], "k");
             in_sync(&master, &replica);
         } else {
@@ -282,7 +282,7 @@ fn a_replica_removes_nothing_by_itself_and_follows_its_primary() {
             assert_is_free(&mut follower, "promoted");
             touch(&mut follower, TOGETHER[0], "k");
         }
-        assert!(!exists(&mut follower, "k"), "touched on {touched_on}");
+        assert!(!exists(&mut follower, "k"), "accessed on {accessed_on}");
     }
 }
 

@@ -87,7 +87,7 @@ pub fn none_waits(server: &mut Server) -> io::Result<bool> {
 /// The server's clock, in ms since the epoch.
 pub fn now_ms(server: &mut Server) -> io::Result<u64> {
     let Reply::Array(time) = server.must(&["TIME"])? else { return Err(io::Error::other("TIME is not an array")) };
-    let number = |place: usize| time.get(place).and_then(|reply| reply.text().parse::<u64>().ok()).unwrap_or_default();
+    let number = |index: usize| time.get(index).and_then(|reply| reply.text().parse::<u64>().ok()).unwrap_or_default();
     Ok(number(0) * 1000 + number(1) / 1000)
 }
 

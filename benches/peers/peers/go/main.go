@@ -31,7 +31,7 @@ import (
 const (
 	trialLock  = 90_000
 	trialLocks = 10_000
-	patience   = time.Minute
+	timeout    = time.Minute
 )
 
 // held is a lock that was granted.
@@ -139,7 +139,7 @@ func serving(kind string, link uint64) acquire {
 		if err == nil {
 			return take
 		}
-		if time.Since(started) > patience {
+		if time.Since(started) > timeout {
 			panic(err)
 		}
 		time.Sleep(100 * time.Millisecond)

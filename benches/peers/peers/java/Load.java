@@ -42,7 +42,7 @@ public abstract class Load {
 
     static final long TRIAL_LOCK = 90_000;
     static final long TRIAL_LOCKS = 10_000;
-    static final long PATIENCE_NS = 60_000_000_000L;
+    static final long TIMEOUT_NS = 60_000_000_000L;
 
     private final Map<String, String> task = new HashMap<>();
     private final Queue<String> cycles = new ConcurrentLinkedQueue<>();
@@ -77,9 +77,9 @@ public abstract class Load {
             connecting[i].start();
         }
         for (Thread thread : connecting) thread.join();
-        Held gate = null;
+        Held barrier = null;
         if (work.equals("queue")) {
-            gate = links[0].owner().acquire(number("first"));
+            barrier = links[0].owner().acquire(number("first"));
         } else {
             say("ready");
             expect(input, "go");
@@ -97,11 +97,11 @@ public abstract class Load {
             thread.setDaemon(true);
             thread.start();
         }
-        if (gate != null) {
+        if (barrier != null) {
             while (asking.get() < number("owners")) Thread.sleep(10);
             say("ready");
             expect(input, "go");
-            gate.release();
+            barrier.release();
         }
         expect(input, "stop");
         isOver = true;
@@ -136,7 +136,7 @@ public abstract class Load {
                 link.owner().acquire(lock).release();
                 return link;
             } catch (Exception error) {
-                if (System.nanoTime() - started > PATIENCE_NS) {
+                if (System.nanoTime() - started > TIMEOUT_NS) {
                     error.printStackTrace();
                     Runtime.getRuntime().halt(1);
                 }

@@ -18,12 +18,12 @@ import redis
 import redislock
 
 TRIAL_LOCK, TRIAL_LOCKS = 90_000, 10_000
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 Acquire = Callable[[int], Any]
 
 task: Dict[str, str] = {}
-turns: List[Tuple[int, int, int, int, int]] = []
+cycles: List[Tuple[int, int, int, int, int]] = []
 errors: List[str] = []
 is_over = threading.Event()
 
@@ -74,7 +74,7 @@ def serving(kind: str, link: int) -> Acquire:
             acquire(name).release()
             return acquire
         except (redis.RedisError, OSError):
-            if time.monotonic() - started > PATIENCE_S:
+            if time.monotonic() - started > TIMEOUT_S:
                 raise
             time.sleep(0.1)
 
@@ -87,7 +87,7 @@ def cycle(acquire: Acquire, owner: int) -> None:
             lock = acquire(name)
             granted = now()
             lock.release()
-            turns.append((name, owner, asked, granted, now()))
+            cycles.append((name, owner, asked, granted, now()))
         except Exception as error:  # Any error is reported.
             errors.append(repr(error))
             time.sleep(0.01)
@@ -132,7 +132,7 @@ def main(kind: str, words: List[str]) -> None:
         threading.Thread(target=works[task["work"]], args=of, daemon=True).start()
     expect("stop")
     is_over.set()
-    lines = [f"cycle {name} {owner} {asked} {granted} {done} 0" for name, owner, asked, granted, done in turns]
+    lines = [f"cycle {name} {owner} {asked} {granted} {done} 0" for name, owner, asked, granted, done in cycles]
     if errors:
         lines.append(f"errors {len(errors)} {errors[-1]}")
     with os.fdopen(1, "w") as output:

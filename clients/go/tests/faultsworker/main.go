@@ -33,7 +33,7 @@ var (
 
 type event map[string]any
 
-func tell(e event) {
+func report(e event) {
 	line, _ := json.Marshal(e)
 	printing.Lock()
 	defer printing.Unlock()
@@ -61,7 +61,7 @@ func main() {
 			defer all.Done()
 			defer func() {
 				if panicked := recover(); panicked != nil {
-					tell(event{"e": "unexpected", "what": fmt.Sprint(panicked)})
+					report(event{"e": "unexpected", "what": fmt.Sprint(panicked)})
 				}
 			}()
 			turns(locks, rand.New(rand.NewPCG(seed, uint64(line))), fmt.Sprintf("line-%d-of-%d", line, seed))
@@ -74,7 +74,7 @@ func main() {
 	if locks.Settled(ctx) != nil {
 		left = 1
 	}
-	tell(event{"e": "end", "left": left})
+	report(event{"e": "end", "left": left})
 	locks.Close()
 	_ = rdb.Close()
 }
@@ -148,7 +148,7 @@ func taken(lock *redislock.Lock, key string, wait, cancel int) *redislock.Hold {
 	case errors.Is(err, context.Canceled):
 		outcome = "cancelled"
 	}
-	tell(event{"e": "acquire", "key": key, "wait": wait, "began": began, "ended": now(), "outcome": outcome,
+	report(event{"e": "acquire", "key": key, "wait": wait, "began": began, "ended": now(), "outcome": outcome,
 		"cancelled": cancelled.Load()})
 	return hold
 }
@@ -163,7 +163,7 @@ func used(hold *redislock.Hold, key string, length time.Duration, isSession bool
 		time.Sleep(5 * time.Millisecond)
 	}
 	if until > 0 {
-		tell(event{"e": "held", "key": key, "fence": hold.Fence(), "since": since, "until": until, "session": isSession})
+		report(event{"e": "held", "key": key, "fence": hold.Fence(), "since": since, "until": until, "session": isSession})
 	}
 	for {
 		began := now()
@@ -175,7 +175,7 @@ func used(hold *redislock.Hold, key string, length time.Duration, isSession bool
 		case errors.Is(err, redislock.ErrLost):
 			outcome = "lost"
 		}
-		tell(event{"e": "release", "began": began, "ended": now(), "outcome": outcome})
+		report(event{"e": "release", "began": began, "ended": now(), "outcome": outcome})
 		if outcome != "failed" || isSession {
 			return
 		}

@@ -69,7 +69,7 @@ fn each_of_thousands_of_clients_is_granted_its_lock_and_leaves_nothing() {
 /// The memory after all clients are gone.
 fn at_rest(server: &Server, client: &mut Client) -> Memory {
     until("all clients are gone", || server.info("clients").number("connected_clients") == 2);
-    until("no place is kept", || server.info("lock").number("lock_kept_places") == 0);
+    until("no position is reserved", || server.info("lock").number("lock_kept_places") == 0);
     assert_eq!(client.run("DBSIZE"), Reply::Int(0), "every lock was released");
     Memory::at_rest(client)
 }

@@ -29,7 +29,7 @@ public final class Bench {
   private static final int THREADS = 48;
   private static final int CALLERS = 1000;
   private static final long MAKING_MS = 100;
-  private static final long PATIENCE_MS = 20_000;
+  private static final long TIMEOUT_MS = 20_000;
 
   private Bench() {}
 
@@ -244,7 +244,7 @@ public final class Bench {
     int failed = 0;
     String error = "";
     for (Future<String> each : all) {
-      long leftMs = PATIENCE_MS - (System.nanoTime() - began) / 1_000_000;
+      long leftMs = TIMEOUT_MS - (System.nanoTime() - began) / 1_000_000;
       try {
         each.get(Math.max(0, leftMs), TimeUnit.MILLISECONDS);
         answered++;
@@ -261,7 +261,7 @@ public final class Bench {
     String until = String.format(Locale.US, "%.2f s", took);
     if (answered < CALLERS) {
       int late = CALLERS - answered - failed;
-      until = late + " had none after " + PATIENCE_MS / 1000 + " s";
+      until = late + " had none after " + TIMEOUT_MS / 1000 + " s";
       if (failed > 0) {
         until += ", " + failed + " failed: " + error;
       }

@@ -93,14 +93,14 @@ final class Keeper {
       again(owner);
     } else {
       CompletableFuture<?> checking =
-          check.apply(owner).whenComplete((held, error) -> settled(owner, error == null && held));
+          check.apply(owner).whenComplete((held, error) -> checked(owner, error == null && held));
       synchronized (this) {
         underWay = checking;
       }
     }
   }
 
-  private void settled(Owner owner, boolean held) {
+  private void checked(Owner owner, boolean held) {
     synchronized (this) {
       if (stopped) {
         return;

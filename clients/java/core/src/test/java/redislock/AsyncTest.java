@@ -137,7 +137,7 @@ final class AsyncTest {
     RedisLocks locks = driven.locks(made, server.port);
     Hold lost = locks.mutex("k").session().lease(Duration.ofSeconds(2)).acquire();
     CountDownLatch blocked = new CountDownLatch(1);
-    CompletableFuture<Boolean> told =
+    CompletableFuture<Boolean> reported =
         lost.lost().thenApply(loss -> goesOn(blocked)).toCompletableFuture();
     server.ask("LOCK.BREAK", "k");
     Server.until(lost::isLost);
@@ -145,10 +145,10 @@ final class AsyncTest {
     Hold renewed = locks.mutex("r").lease(Duration.ofSeconds(1)).autoRenew().acquire();
     Hold leased = locks.mutex("l").lease(Duration.ofSeconds(2)).acquire();
     leased.lost().toCompletableFuture().get(10, TimeUnit.SECONDS);
-    assertFalse(told.isDone());
+    assertFalse(reported.isDone());
     renewed.release();
     blocked.countDown();
-    assertTrue(told.get(10, TimeUnit.SECONDS));
+    assertTrue(reported.get(10, TimeUnit.SECONDS));
   }
 
   @ParameterizedTest

@@ -261,11 +261,11 @@ final class CauseTest {
               "secure", "reset|closed|prematurely|Unknown reply",
               "replica", "READONLY",
               "unknown", "no\\.\\.such\\.host");
-      for (String place : ports.keySet()) {
+      for (String where : ports.keySet()) {
         Driven.Options options = new Driven.Options();
         // A name with an empty label is refused without asking a name server, which might not answer.
-        options.host = place.equals("unknown") ? "no..such.host" : options.host;
-        RedisLocks locks = driven.locks(this.made, ports.get(place), options);
+        options.host = where.equals("unknown") ? "no..such.host" : options.host;
+        RedisLocks locks = driven.locks(this.made, ports.get(where), options);
         Map<String, Ask> asks =
             Map.of(
                 "plain", lock -> lock.acquire(BRIEF),
@@ -275,10 +275,10 @@ final class CauseTest {
         Map<String, Future<?>> asking = new LinkedHashMap<>();
         asks.forEach(
             (kind, ask) -> {
-              String name = place + "-" + kind + "-" + driven;
+              String name = where + "-" + kind + "-" + driven;
               asking.put(name, threads.submit(() -> ask.ask(locks.mutex(name))));
             });
-        Pattern cause = Pattern.compile(causes.get(place));
+        Pattern cause = Pattern.compile(causes.get(where));
         for (String name : asking.keySet()) {
           Throwable error =
               assertThrows(

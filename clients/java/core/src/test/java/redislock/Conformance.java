@@ -318,7 +318,7 @@ abstract class Conformance extends Cases {
   }
 
   @Test
-  void placeKeptOverShortSockets() throws Exception {
+  void positionKeptOverShortSockets() throws Exception {
     Driven.Options options = new Driven.Options();
     options.timeout = ms(600);
     RedisLocks hasty = driven.locks(made, server.port, options);
@@ -498,29 +498,29 @@ abstract class Conformance extends Cases {
   }
 
   @Test
-  void lossIsTold() throws Exception {
-    AtomicInteger told = new AtomicInteger();
+  void lossIsReported() throws Exception {
+    AtomicInteger reported = new AtomicInteger();
     Hold renewed = locks.mutex("k").lease(ms(900)).autoRenew().acquire();
-    renewed.lost().thenRun(told::incrementAndGet);
+    renewed.lost().thenRun(reported::incrementAndGet);
     server.ask("LOCK.BREAK", "k");
-    Server.until(() -> told.get() == 1);
+    Server.until(() -> reported.get() == 1);
     assertTrue(renewed.isLost());
     assertThrows(LockLostException.class, renewed::release);
     Hold over = locks.mutex("k").lease(ms(200)).acquire();
-    over.lost().thenRun(told::incrementAndGet);
-    Server.until(() -> told.get() == 2);
+    over.lost().thenRun(reported::incrementAndGet);
+    Server.until(() -> reported.get() == 2);
     assertTrue(over.isLost());
     assertThrows(LockLostException.class, over::close);
     try (Proxy proxy = new Proxy(server.port)) {
       Hold gone = driven.locks(made, proxy.port).mutex("k").lease(ms(900)).autoRenew().acquire();
-      gone.lost().thenRun(told::incrementAndGet);
+      gone.lost().thenRun(reported::incrementAndGet);
       proxy.silent(true);
-      long ms = timed(() -> Server.until(() -> told.get() == 3));
+      long ms = timed(() -> Server.until(() -> reported.get() == 3));
       assertTrue(ms < 2500, ms + " ms");
       proxy.silent(false);
     }
     Thread.sleep(100);
-    assertEquals(3, told.get());
+    assertEquals(3, reported.get());
   }
 
   @Test
@@ -557,14 +557,14 @@ abstract class Conformance extends Cases {
     hold.release();
     Server.until(() -> !server.ask("CLIENT", "LIST").toString().contains("id=" + client + " "));
     Hold killed = locks.mutex("k").lease(Duration.ofSeconds(600)).session().acquire();
-    AtomicInteger told = new AtomicInteger();
-    killed.lost().thenRun(told::incrementAndGet);
+    AtomicInteger reported = new AtomicInteger();
+    killed.lost().thenRun(reported::incrementAndGet);
     long id = info("k").holders().get(0).session().orElseThrow();
     long ms =
         timed(
             () -> {
               server.ask("CLIENT", "KILL", "ID", id);
-              Server.until(() -> told.get() == 1);
+              Server.until(() -> reported.get() == 1);
             });
     assertTrue(ms < 1000, ms + " ms");
     assertThrows(LockLostException.class, killed::release);
@@ -948,7 +948,7 @@ abstract class Conformance extends Cases {
   @Test
   void onceMakerLosesItsLock() throws Exception {
     Shared shared = new Shared();
-    AtomicInteger told = new AtomicInteger();
+    AtomicInteger reported = new AtomicInteger();
     Future<String> first =
         beside(
             () ->
@@ -957,7 +957,7 @@ abstract class Conformance extends Cases {
                     .once(
                         shared::read,
                         hold -> {
-                          hold.lost().thenRun(told::incrementAndGet);
+                          hold.lost().thenRun(reported::incrementAndGet);
                           server.untilWaiting("fill", 1);
                           server.ask("LOCK.BREAK", "fill");
                           Server.until(() -> shared.read() != null);
@@ -967,7 +967,7 @@ abstract class Conformance extends Cases {
     Server.until(() -> server.exists("fill"));
     String second = locks.mutex("fill").once(shared::read, shared::make, LONG);
     assertEquals(second, of(first));
-    Server.until(() -> told.get() == 1);
+    Server.until(() -> reported.get() == 1);
   }
 
   @Test

@@ -50,7 +50,7 @@ public final class FaultsWorker {
     while (left(locks) > 0 && System.nanoTime() < ends) {
       Thread.sleep(50);
     }
-    tell("{\"e\":\"end\",\"left\":%d}", left(locks));
+    report("{\"e\":\"end\",\"left\":%d}", left(locks));
     locks.close();
     client.close();
   }
@@ -74,13 +74,13 @@ public final class FaultsWorker {
     return threads + (locks.endingsAreOver() ? 0 : 1);
   }
 
-  private static synchronized void tell(String line, Object... values) {
+  private static synchronized void report(String line, Object... values) {
     System.out.println(String.format(Locale.ROOT, line, values));
     System.out.flush();
   }
 
   private static void unexpected(Throwable error) {
-    tell("{\"e\":\"unexpected\",\"what\":\"%s\"}", error.toString().replaceAll("[\"\\\\\\n]", " "));
+    report("{\"e\":\"unexpected\",\"what\":\"%s\"}", error.toString().replaceAll("[\"\\\\\\n]", " "));
   }
 
   private static long now() {
@@ -139,7 +139,7 @@ public final class FaultsWorker {
         Thread.sleep(5);
       }
       if (until > 0) {
-        tell(
+        report(
             "{\"e\":\"held\",\"key\":\"%s\",\"fence\":%d,\"since\":%d,\"until\":%d,\"session\":%b}",
             key, hold.fence(), since, until, session);
       }
@@ -153,7 +153,7 @@ public final class FaultsWorker {
         } catch (RuntimeException e) {
           outcome = "failed";
         }
-        tell(
+        report(
             "{\"e\":\"release\",\"began\":%d,\"ended\":%d,\"outcome\":\"%s\"}",
             began, now(), outcome);
         if (!outcome.equals("failed") || session) {
@@ -190,7 +190,7 @@ public final class FaultsWorker {
         }
         Thread.interrupted();
       }
-      tell(
+      report(
           "{\"e\":\"acquire\",\"key\":\"%s\",\"wait\":%d,\"began\":%d,\"ended\":%d,"
               + "\"outcome\":\"%s\",\"cancelled\":%d}",
           key, waitMs, began, ended, outcome, outcome.equals("cancelled") ? cancelled : 0);

@@ -76,8 +76,8 @@ final class RedisLockProviderTest {
   /** A job is usually shorter than lockAtLeastFor: metrics must not count a loss. */
   @Test
   void aLockThatIsKeptIsReleasedAndNotLost() {
-    List<LockEvent.Type> told = new CopyOnWriteArrayList<>();
-    provider = new RedisLockProvider(locks.observedBy(event -> told.add(event.type())));
+    List<LockEvent.Type> reported = new CopyOnWriteArrayList<>();
+    provider = new RedisLockProvider(locks.observedBy(event -> reported.add(event.type())));
     LockConfiguration brief = report(Duration.ofSeconds(5), Duration.ofMillis(300));
     provider.lock(brief).orElseThrow().unlock();
     assertTrue(server.exists(KEY));
@@ -97,7 +97,7 @@ final class RedisLockProviderTest {
             LockEvent.Type.RELEASED,
             LockEvent.Type.GRANTED,
             LockEvent.Type.RELEASED),
-        told);
+        reported);
   }
 
   @Test

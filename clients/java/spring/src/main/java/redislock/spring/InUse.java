@@ -8,7 +8,7 @@ import java.util.concurrent.TimeUnit;
  * because a lock that is not released stays held until its lease expires.
  */
 final class InUse {
-  private static final long PATIENCE_NS = TimeUnit.SECONDS.toNanos(5);
+  private static final long TIMEOUT_NS = TimeUnit.SECONDS.toNanos(5);
 
   private int count;
 
@@ -23,9 +23,9 @@ final class InUse {
 
   /** Waits until no lock is held, for 5 s at most. */
   synchronized void awaitEnd() {
-    long ends = System.nanoTime() + PATIENCE_NS;
+    long ends = System.nanoTime() + TIMEOUT_NS;
     try {
-      for (long left = PATIENCE_NS; count > 0 && left > 0; left = ends - System.nanoTime()) {
+      for (long left = TIMEOUT_NS; count > 0 && left > 0; left = ends - System.nanoTime()) {
         TimeUnit.NANOSECONDS.timedWait(this, left);
       }
     } catch (InterruptedException e) {
