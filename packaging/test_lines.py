@@ -27,7 +27,7 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute()
 MODULE = Path(os.environ.get("REDIS_LOCK_MODULE") or TARGET / "release/libredis_lock.so").absolute()
 SERVER = os.environ.get("REDIS_SERVER") or "redis-server"
 
-# Run here: on a server with the module, with empty scripts in place of the reader's programs.
+# Run here: on a server with the module, with empty scripts instead of the reader's programs.
 TYPED = r"redis-lock (run|graph|info|waiters|ls|log|adopt|top --once).*"
 TYPED += r"|redis-cli (-3 )?(-p \d+ )?(LOCK\.\w+|CONFIG SET lock\.\S+)( .*)?"
 INSTALLED = r"pip install \S*clients/python\S*|python3 -m venv .*|cargo add redis-lock-client --path \S+"

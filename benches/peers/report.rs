@@ -113,9 +113,9 @@ const TABLES: &[(&str, &[Column])] = &[
     (
         "kill",
         &[
-            ("locks asked for", "kill.probed", 1.0),
-            ("had by another", "kill.lost", 1.0),
-            ("told", "kill.told", 1.0),
+            ("locks requested", "kill.probed", 1.0),
+            ("granted to another owner", "kill.lost", 1.0),
+            ("loss reported", "kill.told", 1.0),
             ("no answer", "kill.unknown", 1.0),
             ("overlaps", "kill.overlaps", 1.0),
             ("wrong fences", "kill.fences_wrong", 1.0),

@@ -356,7 +356,7 @@ struct Window {
 }
 
 impl Window {
-    /// Of each of so many.
+    /// The cost of each of this many.
     fn costs(&self, count: usize) -> Figures {
         let each = count.max(1) as f64;
         let commands = self.commands_per_second.map(|commands| ("commands", commands * self.seconds / each));
@@ -565,13 +565,13 @@ fn kill(mut bench: Bench) -> Outcome<Figures> {
     events.extend(prober.events());
     let had = prober.held().iter().filter(|it| matches!(it, Event::Held { lock, .. } if held.contains(lock))).count();
     let failed = prober.events().iter().filter(|event| matches!(event, Event::Failed { .. })).count();
-    let told = holders.events().iter().filter(|it| matches!(it, Event::Lost { lock, .. } if *lock >= first)).count();
+    let lost = holders.events().iter().filter(|it| matches!(it, Event::Lost { lock, .. } if *lock >= first)).count();
     let verdict = judged::judge(&events, lease, bench.setting.fences);
     let mut figures = vec![
         ("probed", probed as f64),
         ("lost", had as f64),
         ("unknown", failed as f64),
-        ("told", told as f64),
+        ("told", lost as f64),
         ("overlaps", verdict.overlaps as f64),
         ("fences_wrong", verdict.fences as f64),
     ];

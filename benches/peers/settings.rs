@@ -71,7 +71,7 @@ const ETCD: Setting = Setting {
     name: "etcd, one node",
     kind: "etcd",
     start: |location| etcd::start(location, 1),
-    // The revision is that of the whole store, so two grants without a write in between share it.
+    // The revision is that of the whole store, so two grants with no write between them share it.
     fences: Some(Scope::Key),
     survives: ["yes", "yes", "no"],
     parts: ALL,
@@ -96,7 +96,7 @@ const POSTGRES: Setting = Setting {
     waiters: SESSIONS,
     // Its link has no connection: each owner has one.
     waiters_share: 20,
-    survives: ["no: the session ends, its client is told", "no", "no"],
+    survives: ["no: the session ends, and its client reports it", "no", "no"],
     parts: ALL,
     beside: Some(REDIS.name),
     ..REDIS

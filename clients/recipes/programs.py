@@ -87,7 +87,7 @@ class Folder:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            # Including the processes that it starts, unless they form a process group of their own.
+            # Including the processes that it starts, unless they form a separate process group.
             start_new_session=True,
         )
 

@@ -37,7 +37,7 @@ NODE_REDIS = IOREDIS.replace("{ Redis }", "{ createClient }").replace('"ioredis"
     "await createClient({ socket: { port: Number(process.argv[2]) } }).connect()",
 )
 
-# The length of one request of a wait: 5 s if the connection has no timeout of its own.
+# The length of one request of a wait: 5 s if the connection has no timeout.
 SLICE_S: Dict[str, float] = {"python": 0.5, "ioredis": 5, "node-redis": 5, "command line": 5}
 
 

@@ -126,7 +126,7 @@ fn find_commands(ctx: Ctx<'_>) -> Result<(), String> {
         let words = [command, "key"].map(|word| OwnedStr::new(word.as_bytes()));
         !keys_of(ctx, &[words[0].as_str(), words[1].as_str()]).is_empty()
     };
-    // Releases, and leases that the server ends, are replicated as DEL. An effect of our own would not help: a server
+    // Releases, and leases that the server ends, are replicated as DEL. A separate effect would not help: a server
     // without DEL cannot load an append-only file that contains one.
     if !knows("DEL") {
         return Err("the server has no DEL command (rename-command), which is needed to replicate releases: \

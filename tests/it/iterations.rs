@@ -1,5 +1,5 @@
 //! When thousands become admissible at once, the server grants them over multiple event-loop iterations in queue order,
-//! and no other request gets in between. Requests of one pipeline run between the first of these iterations and the
+//! and no other request gets ahead of them. Requests of one pipeline run between the first of these iterations and the
 //! next.
 
 use crate::support::waiting::*;

@@ -140,7 +140,7 @@ fn case_2_five_hundred_clients_buy_ten_tickets() {
     assert_sold_out_exactly(&server);
 }
 
-/// Tells a process that another test has started which port to use.
+/// The port to use, for a process that another test has started.
 const WORKER_PORT: &str = "LOCK_TEST_WORKER_PORT";
 const WORKERS: usize = 4;
 const ROUNDS: usize = 100;

@@ -61,7 +61,7 @@ fn every_cluster_node_reports_whether_it_grants_locks() {
     }
 }
 
-/// What "A client polls" tells the operator to check.
+/// The checks of the runbook's "A client polls".
 #[test]
 fn a_polling_client_shows_only_in_the_counters_and_client_list() {
     let server = quiet().config("lock.adopt lock:*").start();
@@ -97,7 +97,7 @@ fn logged(client: &mut Client) -> Vec<(String, String, i64)> {
     log.items().iter().map(of_entry).collect()
 }
 
-/// What "A worker lost its lock" tells the operator to check.
+/// The checks of the runbook's "A worker lost its lock".
 #[test]
 fn the_log_shows_how_a_hold_ended() {
     let server = quiet().start();

@@ -43,7 +43,7 @@ impl Server<'_> {
         lock::error(&self.name().await, &self.args.keys, error)
     }
 
-    /// Reports why the wait takes so long: it continues while the server is unreachable or accepts no writes.
+    /// Reports why the wait takes long: it continues while the server is unreachable or accepts no writes.
     pub async fn report_silence(&self) -> Infallible {
         let mut is_reported = false;
         tokio::time::sleep(FIRST_CHECK).await;

@@ -19,8 +19,8 @@ pub struct Watchdog {
     id: libc::pid_t,
 }
 
-/// A watchdog that was told to end. It is reaped when this is dropped, because the process that would inherit it may
-/// reap only its own children, like PID 1 of a container that is not an init.
+/// A watchdog that is exiting. Dropping this value reaps it, because the process that would inherit it may reap only
+/// its own children, like PID 1 of a container that is not an init.
 pub struct Dismissed {
     id: libc::pid_t,
 }

@@ -476,7 +476,7 @@ func TestLossIsReported(t *testing.T) {
 	server.Break("k")
 	lost(t, hold)
 	left, _ := hold.Remaining()
-	isTrue(t, left > 0, "a renewal tells it, before the deadline")
+	isTrue(t, left > 0, "a renewal reports it, before the deadline")
 	isTrue(t, errors.Is(hold.Unlock(ctx), redislock.ErrLost), "no loss")
 	// By the local clock, without a message from the server.
 	began := time.Now()

@@ -338,7 +338,7 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 	})
 }
 
-// Waits over connections of their own, and pauses.
+// Waits over separate connections, and pauses.
 func TestCloseEndsEachWait(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)

@@ -247,7 +247,7 @@ func TestAForgottenHoldIsLostAtItsDeadline(t *testing.T) {
 	}
 }
 
-// A message does not say which request of a token it answers, so each request waits over a connection of its own.
+// A message does not say which request of a token it belongs to, so each request waits over a separate connection.
 func TestAWaitWithTheCallersToken(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)

@@ -23,7 +23,7 @@ import (
 // large does not fit into the buffers of two sockets.
 var large = strings.Repeat("x", 16<<20)
 
-// Not beside other tests: a reply may take 5 s at most.
+// Not in parallel with other tests, because a reply may take 5 s at most.
 func TestLargeCommandsBesideSmallOnes(t *testing.T) {
 	server := servertest.Start(t)
 	client := overWith(t, &redis.Options{Addr: server.Addr(), ReadTimeout: long})

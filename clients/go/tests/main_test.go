@@ -1,4 +1,4 @@
-// Package tests has the cases of clients/conformance.md and Go's own, on real servers. It is a module of its own, so
+// Package tests has the cases of clients/conformance.md and Go's own, on real servers. It is a separate module, so
 // that the client depends on go-redis and nothing else.
 package tests
 

@@ -256,7 +256,7 @@ func TestCoalesce(t *testing.T) {
 	isTrue(t, first.Hold != nil && first.DoneFence == 0, "not granted")
 	ends := make(chan redislock.Coalesced, 3)
 	waits := func(number int) {
-		// One over the shared connection, and one over a connection of its own.
+		// One over the shared connection, and one over a separate one.
 		for _, each := range []*redislock.Lock{lock, client.Mutex("k", redislock.WithToken("me"))}[:number] {
 			go func() { ends <- must(each.LockCoalesced(ctx))(t) }()
 		}

@@ -40,7 +40,7 @@ func TestAStormOfCancelledContextsLeavesNothing(t *testing.T) {
 		tokens <- fmt.Sprint("token-", number)
 	}
 	for name, acquire := range map[string]func(ctx context.Context, key string) error{
-		// Over the shared connection, and over connections of their own.
+		// Over the shared connection, and over separate ones.
 		"shared":   lock(),
 		"session":  lock(redislock.WithSession()),
 		"replicas": lock(redislock.WithReplicas(1, long)),

@@ -203,7 +203,7 @@ async function pairs(server: Server, contenders: Contender[]): Promise<string[][
   });
 }
 
-/** Handed from one to the next of 48 callers, each with a lock object of its own, all of them over one connection. */
+/** Handed off among 48 callers, each with its own lock object, all over one connection. */
 async function handoffs(server: Server, contender: Contender): Promise<string[]> {
   const { lock, end } = await contender.connect(server.port);
   const turns = new Array<number>(WAITERS).fill(0);
@@ -274,7 +274,7 @@ async function thousand(server: Server, contender: Contender): Promise<string[]>
   ];
 }
 
-/** Locks, increments and unlocks, with no other command in between. */
+/** Locks, increments and unlocks, with no other command between them. */
 const SCRIPT = `
 if not redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", 30000) then return nil end
 local n = redis.call("INCR", KEYS[2])

@@ -117,7 +117,7 @@ const endOf = (sent: number, lease: Lease): number => (lease === null ? Infinity
  */
 interface Asking {
   slice(ends: number): Promise<Granted | Done | undefined>;
-  /** The time is over. */
+  /** The wait has timed out. */
   end(ends: number): Promise<Granted | Done | undefined>;
   /** True if the outcome of a request is unknown: it may be queued or granted. */
   open: boolean;

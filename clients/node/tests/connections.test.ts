@@ -43,7 +43,7 @@ suite("connections", (each) => {
       [...got].sort((one, other) => one - other),
     );
     assert.deepEqual([got.length, await server.connections()], [1000, 2]);
-    // Each repeats its request once in its period (8 to 10 s for so many), and once more if it waited long.
+    // Each repeats its request once in its period (8 to 10 s for that many), and once more if it waited long.
     const slices = 2 + Math.floor((performance.now() - began) / 8000);
     assert.ok((await server.calls("lock.acquire")) - asked <= 1000 * slices);
     assert.equal(await server.info("k"), null);

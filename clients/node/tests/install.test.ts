@@ -59,7 +59,7 @@ try {
   isOffline = true;
 }
 
-/** An empty application beside a clone; `install` says what is done in it. */
+/** An empty application next to a clone; `install` runs in it. */
 async function installed(install: (packed: string, application: string) => Promise<unknown>): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "redis-lock-install-"));
   try {

@@ -724,7 +724,7 @@ suite("lock types", (each) => {
       assert.equal(await each.tryAcquire(), null);
     }
     for (const key of ["rw", "s", "a", "b"]) assert.ok((await server.ask("PTTL", key)) <= 120_000);
-    // It ends by itself, also with a waiter.
+    // It expires without a release, even with a waiter.
     const short = new Lock(client, "k", { lease: 600_000, atLeast: 200 });
     await short.using(() => undefined);
     const granted = performance.now();

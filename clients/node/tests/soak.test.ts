@@ -49,8 +49,8 @@ function heap(): number {
 }
 
 /**
- * Whether the heap stays as it is, by how much it grew in each round. If the first one does not tell, the median of at
- * least five does, because compiled code and garbage of earlier rounds make the heap jump up and down.
+ * Whether the heap stays as it is, by how much it grew in each round. If the first round is inconclusive, the median of
+ * at least five decides, because compiled code and garbage of earlier rounds make the heap jump up and down.
  */
 function isSteady(grown: number[]): boolean {
   const allowed = PAIRS * ALLOWED_BYTES;

@@ -52,7 +52,7 @@ type Case = (name: string, body: (world: World) => Promise<void>) => void;
 export function suite(title: string, cases: (each: Case) => void): void {
   describe(title, { concurrency: Number(process.env["JOBS"] ?? 6) }, () => {
     after(() => {
-      // Anything left open would keep the process alive: it is a failure of its own.
+      // Anything left open would keep the process alive: it counts as a failure.
       const leave = (): void => {
         console.error(`${title}: something was left open`);
         process.exit(1);

@@ -71,7 +71,7 @@ ASYNCIO: Dict[str, Callable[[Any], Any]] = {
     "redis.asyncio.lock.Lock": lambda client: redis.asyncio.lock.Lock(client, "k", timeout=LEASE_S),
     f"asyncio: {RAW}": Raw,
 }
-# Locks, increments and unlocks, with no other command in between.
+# Locks, increments and unlocks, with no other command between them.
 SCRIPT = """
 if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 30000) then return nil end
 local n = redis.call('INCR', KEYS[2])

@@ -23,6 +23,6 @@ while not stopping.is_set():
     with redislock.Lock(client, "worker", timeout=30, auto_renew=True) as lock:
         working.set()
         while not stopping.is_set() and not lock.lost:
-            # A process session of its own: a signal of the terminal or of the service does not end the step.
+            # In a separate process session, so that a signal from the terminal or the service does not end the step.
             subprocess.run(["./step"], check=True, start_new_session=True)
     working.clear()

@@ -194,7 +194,7 @@ async def test_a_release_that_is_cancelled_behind_a_renewal_under_way_keeps_the_
         await api.end()
 
 
-@pytest.mark.parametrize("local", [False, True], ids=["a renewal tells it", "the local clock tells it"])
+@pytest.mark.parametrize("local", [False, True], ids=["a renewal finds it", "the local clock finds it"])
 async def test_on_lost_may_release_it(api: Any, server: Server, local: bool) -> None:
     async with Proxy(server.port) as proxy:
         actor = api.actor()

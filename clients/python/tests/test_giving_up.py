@@ -312,7 +312,7 @@ async def test_every_call_ends_in_time_on_a_silent_network(api: Any, server: Ser
     async with Proxy(server.port) as proxy:
 
         async def prepared(name: str, options: Any, waits: Any) -> Any:
-            # A pool of its own, with a connection.
+            # A separate pool, with a connection.
             lock, actor = api.locks.Lock(api.client(proxy.port), name, timeout=60, **options), api.actor()
             await actor.do(lock.locked if waits is not None else lock.acquire)
             return lock, actor

@@ -70,7 +70,7 @@ async def test_a_reader_that_waits_for_write_keeps_read_or_reports_its_loss(api:
     reported: Any = []
 
     async def upgraded(timeout: float, end: Any, on_lost: Any = None) -> Any:
-        """A reader waits for WRITE behind another reader; `end` ends READ, and a writer comes in between."""
+        """A reader waits for WRITE behind another reader; `end` ends READ, and a writer is granted before WRITE."""
         lock = api.locks.RWLock(client, "rw", timeout=timeout, on_lost=on_lost)
         between = api.locks.RWLock(client, "rw", timeout=60)
         server.ask("RWLOCK.ACQUIRE", "rw", "other", "READ", "PX", 60_000)

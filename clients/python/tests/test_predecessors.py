@@ -41,7 +41,7 @@ def program(monkeypatch: Any) -> Any:
 
 
 class Buyer:
-    """One call of `buy` in a thread of its own, which stops in the payment until `go`."""
+    """One call of `buy` in a separate thread, which stops in the payment until `go`."""
 
     def __init__(self, buy: Any, client: Any, name: str) -> None:
         self.paying, self.go = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""A client with a single connection, which SELECT and AUTH change: its locks open connections of their own."""
+"""A client with a single connection, which SELECT and AUTH change: its locks open separate connections."""
 
 from __future__ import annotations
 

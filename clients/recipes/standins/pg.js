@@ -1,4 +1,4 @@
-// In place of pg: what docs/recipes.md calls of it, on SQLite.
+// Replaces pg: what docs/recipes.md calls of it, on SQLite.
 const { execFileSync } = require("node:child_process");
 const { join } = require("node:path");
 

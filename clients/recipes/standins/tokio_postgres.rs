@@ -1,4 +1,4 @@
-//! In place of tokio-postgres: what docs/recipes.md calls of it, on SQLite. Numbers only.
+//! Replaces tokio-postgres: what docs/recipes.md calls of it, on SQLite. Numbers only.
 
 use std::fmt::Display;
 use std::future::Ready;

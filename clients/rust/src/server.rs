@@ -1,5 +1,5 @@
-//! A server that has keys, for a caller that sends it commands of its own: a tool that asks every node of a cluster,
-//! and has to name the one that does not answer.
+//! A server that has keys, for a caller that sends it other commands: a tool that queries every node of a cluster
+//! and must name the node that does not reply.
 
 use std::fmt;
 use std::sync::Arc;

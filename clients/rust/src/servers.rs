@@ -56,7 +56,7 @@ impl Servers {
         }
     }
 
-    /// Makes the next command look up the primaries first.
+    /// Makes the next command query the primaries first.
     pub(crate) fn look_again(&self) {
         match self {
             Servers::Single(_) => {}

@@ -1,4 +1,4 @@
-//! The program of README.md that ends on SIGTERM: its text is that of `work` here, which runs as a process of its own.
+//! The program of README.md that ends on SIGTERM: its text is that of `work` here, which runs as a separate process.
 
 use std::process::{Child, Command};
 use std::time::Duration;

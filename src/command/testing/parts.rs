@@ -109,7 +109,7 @@ pub enum Sender {
     Connection,
     /// A transaction of a connection: it may not block.
     Transaction,
-    /// The command of a LOCK.EXEC: it may not block, and has no connection of its own.
+    /// The command of a LOCK.EXEC: it may not block, and has no separate connection.
     Command,
 }
 

@@ -65,8 +65,8 @@ impl LockManager {
         self.deliveries.undelivered_to(client);
     }
 
-    /// Another reply has told the owner that it holds these keys. It keeps its grants even if the reply to its request
-    /// is lost.
+    /// Another reply has confirmed to the owner that it holds these keys. It keeps its grants even if the reply to its
+    /// request is lost.
     pub fn confirm_grant(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) {
         self.deliveries.confirm(db, names, owner);
     }

@@ -777,8 +777,8 @@ fn a_limit_outlives_a_failover() {
     assert_eq!(world.ask(&["t"], "q", one_more, Some(0)), Outcome::Queued);
 }
 
-/// The owner of the head has come to hold as much as LIMIT allows: the request at the head gets an error, and the next
-/// one is served when a permit is free.
+/// The owner of the head now holds as much as LIMIT allows, so the request at the head gets an error. The next one is
+/// served when a permit is free.
 #[test]
 fn a_head_that_can_never_fit_blocks_no_other_permit() {
     let permits = |count| Claim::Permits(3, Holds::By(count));

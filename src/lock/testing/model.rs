@@ -33,7 +33,7 @@
 //! - A reserved position that LOCK.CANCEL ends counts as cancelled. One that a release with COALESCE ends counts as
 //!   timed out. One that ends because the key or the server has become something else is not counted.
 //! - If the server refuses writes when a session's renewal is due, it is retried after 10 ms, and no other renewal
-//!   comes before that.
+//!   runs before that.
 //! - When the wall clock is set, a lease that has expired by the new time has ended, even a session's. Then every other
 //!   lease of a live session that has an expiry is renewed at once, and its next renewal is due after a third of it.
 //! - If several leases are due for renewal at one time and a time slice ends before all of them are renewed, a grant
@@ -48,12 +48,12 @@
 //! - An immediate effect takes up to 2 ms (a timer created in a timer's callback fires with the next one). Within 10 ms
 //!   the server notices that writes are accepted again, and that PEXPIRE has shortened a lease with waiters (a lease
 //!   that has expired before that, because the clock was set, ends then). It notices a set wall clock with its next
-//!   cron: a session that has started in between is renewed then as well.
+//!   cron: a session that has started since is renewed then as well.
 //! - A key expires after the last millisecond of its time to live, or with it (the active expiry of Redis 8).
 //! - An expired key or an ended holder that is still stored may come back when the wall clock is set back, like any key
 //!   of the server.
 //! - The lease expiry and EXPIRE of a lock without waiters are noticed when a command of the module accesses the lock.
-//!   In the schedules, such a command comes before each EXPIRE, RENAME and RESTORE.
+//!   In the schedules, such a command precedes each EXPIRE, RENAME and RESTORE.
 
 use super::contract::*;
 

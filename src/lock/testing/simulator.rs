@@ -346,7 +346,7 @@ impl Simulation {
         present.get(which % present.len().max(1)).map(|request| request.asked.number)
     }
 
-    /// Only for a waiter whose owner has no other request, because that one could be granted in between or not. And
+    /// Only for a waiter whose owner has no other request, because that one may or may not be granted meanwhile. And
     /// only if no other request asks for a slot, because the undelivered grant may be revoked before or after the next
     /// grant.
     fn disconnect_unnoticed(&mut self, which: usize, command: &Command) {

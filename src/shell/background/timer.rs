@@ -6,8 +6,8 @@
 //!
 //! The server reads the wall clock once and then calls all timers that are due at that time, including timers armed by
 //! these calls. If the clock was set back since, each newly armed timer is due at once, and the server would keep
-//! calling timers for as long as the clock was set back. Therefore a timer that fires early does not arm another one;
-//! the next event-loop iteration does.
+//! calling timers until the clock reaches the earlier time again. Therefore a timer that fires early does not arm
+//! another one; the next event-loop iteration does.
 
 use std::ffi::c_void;
 

@@ -300,7 +300,7 @@ impl Texts {
 pub struct KeyArgument {
     /// The index of the argument; the command's name is argument 0.
     pub position: usize,
-    /// How the command accesses it: `REDISMODULE_CMD_KEY_…`. 0: the server does not tell modules.
+    /// How the command accesses it: `REDISMODULE_CMD_KEY_…`. 0: the server does not report it to modules.
     pub flags: u32,
 }
 

@@ -15,7 +15,7 @@ import redis.clients.jedis.Jedis;
 
 /**
  * One client of a Java library, unchanged: `Worker LIBRARY turns|hold|"hand over" PORT KEY TURNS` (`run` and
- * `redisson.py` tell what each does).
+ * `redisson.py` describe what each does).
  */
 public class Worker {
     static final Duration LEASE = Duration.ofSeconds(2);

@@ -61,7 +61,7 @@ impl Network {
         &self.hosts[number]
     }
 
-    /// From now on hosts can reach only hosts of their own group. A host in no group can reach none.
+    /// From now on hosts can reach only hosts in the same group. A host in no group can reach none.
     #[track_caller]
     pub fn split(&self, groups: &[&[usize]]) {
         let group_of = |host| groups.iter().position(|group| group.contains(&host));

@@ -66,7 +66,7 @@ fn a_replica_hides_what_has_expired_and_ends_nothing_itself() {
     let lines = ["LOCK.ACQUIRE mutex a PX 300", "RLOCK.ACQUIRE nested a PX 300 HOLDS 3", "CLIENT PAUSE 60000 WRITE"];
     master.client().pipeline(&lines)[..2].iter().for_each(|reply| assert!(reply.fence() > 0));
     in_sync(&master, &replica);
-    // From now on no primary tells it that the leases have ended.
+    // From now on no primary replicates to it that the leases have ended.
     master.kill();
     let mut client = replica.client();
     for key in ["mutex", "nested"] {

@@ -17,7 +17,7 @@ fn after_random_schedules_replica_and_aof_match_the_master() {
             assert_is_understood(line, &reply);
         }
         let (mut ours, mut theirs) = (master.client(), replica.client());
-        // Work that a command leaves for later iterations may come in between.
+        // A command may leave work for later event-loop iterations.
         until(&format!("both say the same, round {round}, seed {seed}: {lines:#?}"), || {
             in_sync(&master, &replica);
             RANDOM_KEYS.iter().all(|key| ours.stored(key) == theirs.stored(key))

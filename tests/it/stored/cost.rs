@@ -199,7 +199,7 @@ fn after_a_start_from_an_rdb_file_no_effects_are_built_without_replicas() {
     let counting = ["env", "MALLOC_CONF=tcache:false", "JE_MALLOC_CONF=tcache:false"];
     let mut server = Server::builder().config("hz 100").run_by(&counting).start();
     if allocations(&server).is_none() {
-        return skip("the server's allocator does not tell how often it was asked");
+        return skip("the server's allocator does not count its calls");
     }
     // Makes the module recount the consumers of effects: there are none.
     assert_eq!(server.client().run("CONFIG SET maxmemory 0"), Reply::ok());

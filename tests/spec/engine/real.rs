@@ -116,7 +116,7 @@ impl Real {
         self.connections.get_mut(connection_name).map(|(client, _)| client).ok_or("there is no such connection".into())
     }
 
-    /// Polls until there is a result, for as long as something immediate may take.
+    /// Polls until there is a result, at most for the time that something immediate may take.
     fn soon<T>(&mut self, mut look: impl FnMut(&mut Real) -> Result<Option<T>, String>) -> Result<Option<T>, String> {
         let (start, mut late_ms) = (Instant::now(), 0);
         loop {

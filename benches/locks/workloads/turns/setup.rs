@@ -43,7 +43,7 @@ pub fn watch(
 ) -> io::Result<Longest> {
     let watch = Watch::start(server)?;
     event(server)?;
-    settle(server, is_over)?;
+    await_end(server, is_over)?;
     watch.longest()
 }
 
@@ -61,8 +61,8 @@ pub fn watch_end(server: &mut Server, waiters: Connection) -> io::Result<Longest
     watch(server, end, none_waits)
 }
 
-/// Waits until the event and the work that follows from it are over.
-fn settle(server: &mut Server, mut is_over: impl FnMut(&mut Server) -> io::Result<bool>) -> io::Result<()> {
+/// Waits until the event has ended, and the work that it causes.
+fn await_end(server: &mut Server, mut is_over: impl FnMut(&mut Server) -> io::Result<bool>) -> io::Result<()> {
     let start = Instant::now();
     while !is_over(server)? {
         if start.elapsed() > GRACE {

@@ -16,15 +16,15 @@ public abstract class Load {
     public interface Link {
         Owner owner() throws Exception;
 
-        /** Whether the client has told its user that the locks of this link are lost. */
+        /** Whether the client has reported the locks of this link as lost. */
         default boolean isLost() {
             return false;
         }
     }
 
-    /** One line of execution that takes locks. */
+    /** A thread or task that acquires locks. */
     public interface Owner {
-        /** Waits for as long as that takes. */
+        /** Waits indefinitely. */
         Held acquire(long lock) throws Exception;
 
         /** Null: it is held by another. */
@@ -126,7 +126,7 @@ public abstract class Load {
         if (!word.equals(input.readLine())) Runtime.getRuntime().halt(1);
     }
 
-    /** A link over which a lock was had and given back. */
+    /** Returns a link over which a lock has been acquired and released. */
     private Link serving(int number) {
         long started = System.nanoTime(), pid = ProcessHandle.current().pid();
         for (long attempts = 0; ; attempts++) {

@@ -41,7 +41,7 @@ def say(line: str) -> None:
 
 
 def connect(kind: str) -> Acquire:
-    """Waits for as long as that takes; the lock."""
+    """Returns a lock over its own connection. Acquiring it waits indefinitely."""
     host, port = task["endpoints"].split(":")
     client = redis.Redis(host, int(port))
     lease = number("lease")
@@ -64,7 +64,7 @@ def connect(kind: str) -> Acquire:
 
 
 def serving(kind: str, link: int) -> Acquire:
-    """A link over which a lock was had and given back."""
+    """Returns a link over which a lock has been acquired and released."""
     started, attempts = time.monotonic(), 0
     while True:
         name = TRIAL_LOCK + (os.getpid() + attempts * number("links") + link) % TRIAL_LOCKS
@@ -102,7 +102,7 @@ def sweep(acquire: Acquire, owner: int) -> None:
 
 
 def hold(acquire: Acquire, owner: int) -> None:
-    """Tells of each grant at once: the process may not live to tell it later."""
+    """Reports each grant at once, because the process may be killed at any time."""
     kept = []
     for name in range(number("first") + owner, number("first") + number("locks"), number("owners")):
         asked = now()

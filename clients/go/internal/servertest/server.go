@@ -161,7 +161,7 @@ func (s *Server) Run() {
 	}
 }
 
-// run starts the process and returns when it answers, or false if another process has taken the port meanwhile.
+// run starts the process and waits until it replies. It returns false if another process has taken the port meanwhile.
 func (s *Server) run() bool {
 	s.t.Helper()
 	program := os.Getenv("REDIS_SERVER")

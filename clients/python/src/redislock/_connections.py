@@ -35,7 +35,7 @@ class PoolState:
         # connects under the client's own `retry`: on a silent network, or at a TLS port, that takes minutes, and it
         # sends a wrong password again and again.
         self.failing = False
-        # We have opened a connection of our own since the start, or since a failure, so the pool may connect now.
+        # We have opened a connection ourselves since the start, or since a failure, so the pool may connect now.
         self.proven = False
         # At most half of the connections may wait, so that a release always finds a free one.
         self._most_waiting: int = pool.max_connections // 2

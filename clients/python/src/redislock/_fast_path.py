@@ -91,7 +91,7 @@ def _has_data(connection: Any) -> bool:
     """True if the server has closed the connection, or its last user left before the reply: that must not become the
     reply to our command."""
     sock, buffer = connection._sock, getattr(connection._parser, "_buffer", None)
-    # Readable TLS may be a record of its own.
+    # Readable TLS data may be a record without a reply.
     if type(sock) is not socket.socket or not isinstance(buffer, SocketBuffer) or not HAS_POLL:
         # redis-py changes the socket's mode twice and catches an exception: 5 µs per pair more than poll().
         return bool(connection.can_read(timeout=0))

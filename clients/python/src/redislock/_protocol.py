@@ -129,7 +129,7 @@ class Release:
     was_lost: bool = False
 
     def command(self) -> Tuple[Command, Callable[[Any], bool]]:
-        """The command to send now, and a function that tells from its reply whether the token held the lock."""
+        """The command to send now, and a function that decides from its reply whether the token held the lock."""
         left_s = 0.0 if self.kept_until is None else self.kept_until - clock()
         if left_s > 0:
             return self.lock_type.renew(self.token, Lease(math.ceil(left_s * 1000))), _is_renewed
@@ -373,7 +373,7 @@ def _attempt_s(ends: Optional[float]) -> float:
 def _with_deadline(
     transport: Any, request: Request, granted: Granted, ends: Optional[float]
 ) -> Steps[Optional[Granted]]:
-    """The grant with the deadline that the server tells; None: it was lost meanwhile."""
+    """The grant with the deadline that the server reports; None if it has been lost since."""
     asked = clock()
     held = yield Send(transport, request.lock_type.held(request.token), min(REPLY_MARGIN_S, _attempt_s(ends)))
     if held is None:
@@ -383,7 +383,7 @@ def _with_deadline(
 
 
 def slice_of(socket_timeout_s: Optional[float]) -> float:
-    """Seconds for BLOCK, with room for the reply before the socket's time-out."""
+    """Seconds for BLOCK, with room for the reply before the socket's timeout."""
     if socket_timeout_s is None:
         return SLICE_S
     if socket_timeout_s < 1:

@@ -12,7 +12,7 @@ import java.util.logging.Logger;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** In place of PostgreSQL's driver: what docs/recipes.md calls of it, on SQLite. JDBC's ? is SQLite's $1, $2 here. */
+/** Replaces PostgreSQL's driver: what docs/recipes.md calls of it, on SQLite. JDBC's ? is SQLite's $1, $2 here. */
 public final class Standin implements java.sql.Driver {
   static {
     try {

@@ -304,7 +304,7 @@ fn the_holds_of_an_ended_connection_end_one_after_another() {
         (vec![SentEffect::Hold(owner("b"))], "b".into()),
         "the oldest first"
     );
-    // For a command that comes before the drain, the hold is already gone.
+    // A command that arrives before the drain does not find the hold.
     let now = fixture.server.now();
     let name = Key::new(0, b"m");
     let released = fixture.manager.with_host(&mut fixture.server.host(&now)).release(

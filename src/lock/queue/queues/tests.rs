@@ -534,7 +534,7 @@ fn completed_requests_do_not_touch_an_emptied_queue_that_is_used_again() {
     assert_eq!(again.map(|queue| (queue.waiters(), queue.with_other_waits)), Some((1, 0)));
 }
 
-/// Rows: the claims of an owner that wait, what it comes to hold, and which of them are served before the head.
+/// Rows: the claims of an owner that wait, what it then holds, and which of them are served before the head.
 #[test]
 fn requests_that_reenter_come_before_the_head_while_their_owner_holds_the_key() {
     let permits = |count| Claim::Permits { limit: 3, count };

@@ -199,7 +199,7 @@ class Renewal(Background):
                 if not self._is_stopped:
                     self._run()
             except (StopIteration, SystemExit):
-                # on_lost may raise SystemExit, which would end a thread of its own silently.
+                # on_lost may raise SystemExit, which would end a separate thread silently.
                 pass
             except BaseException as error:
                 if sys.is_finalizing():

@@ -1,4 +1,4 @@
-// Package stdlib is in place of pgx's: what docs/recipes.md calls of it, on SQLite.
+// Package stdlib replaces pgx's: what docs/recipes.md calls of it, on SQLite.
 package stdlib
 
 import (

@@ -443,7 +443,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
     /** null: not granted. */
     @Nullable Grant grant;
 
-    /** null: not granted, or a command was run in its place. */
+    /** null: not granted, or a command was run instead. */
     @Nullable Hold hold;
 
     Attempt(long waitMs, boolean coalesce, @Nullable List<byte[]> command) {
@@ -573,7 +573,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
         return;
       }
       if (task instanceof Run run) {
-        // A release that has failed is made up for beside the caller.
+        // A failed release is repeated in the background.
         context.driver().undo(run, null);
         context.emit(LockEvent.Type.GRANTED, lockType, owner, grant.fence(), waitedMs, null);
         if (run.error instanceof LockLostException) {

@@ -80,7 +80,7 @@ final class AsyncTest {
     assertTrue(refused.get(10, TimeUnit.SECONDS));
   }
 
-  /** In a thread of its own: code added to a completed future runs immediately. */
+  /** In a separate thread, because code added to a completed future runs immediately. */
   private static CompletableFuture<Boolean> dependent(Supplier<CompletableFuture<Boolean>> asks) {
     CompletableFuture<Boolean> result = new CompletableFuture<>();
     Thread thread =

@@ -80,7 +80,8 @@ public final class FaultsWorker {
   }
 
   private static void unexpected(Throwable error) {
-    report("{\"e\":\"unexpected\",\"what\":\"%s\"}", error.toString().replaceAll("[\"\\\\\\n]", " "));
+    report(
+        "{\"e\":\"unexpected\",\"what\":\"%s\"}", error.toString().replaceAll("[\"\\\\\\n]", " "));
   }
 
   private static long now() {

@@ -479,7 +479,7 @@ final class JavaTest {
     return stats.lines().filter(each -> each.contains("connections_received")).findAny().get();
   }
 
-  /** Waits over connections of their own, after others of their owner, and in pauses. */
+  /** Waits over separate connections, after others of their owner, and in pauses. */
   @ParameterizedTest
   @EnumSource
   void theEndOfTheLocksEndsEachWait(Driven driven) throws Exception {

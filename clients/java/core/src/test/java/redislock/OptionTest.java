@@ -83,7 +83,7 @@ final class OptionTest {
     last = seen(lock.atLeast(INTERVAL).withoutLease());
     assertTrue(last.isFreed && !last.isLeased);
     assertTrue(seen(lock.withoutLease().lease(INTERVAL)).isLeased);
-    // An option that needs no lease of its own keeps the existing one.
+    // An option that needs no lease keeps the existing one.
     lock.lease(Duration.ofSeconds(5)).autoRenew().acquire();
     assertTrue(server.number("PTTL", "k") <= 5000);
   }

@@ -98,8 +98,7 @@ final class Proxy implements AutoCloseable {
   }
 
   /**
-   * Passes nothing on in either direction, for as long as this is set; what was sent meanwhile is
-   * lost.
+   * While this is set, nothing is forwarded in either direction, and what is sent is lost.
    */
   void silent(boolean is) {
     silent = is;

@@ -19,7 +19,7 @@ public final class Readme {
    *
    * @param name of its class
    * @param folder for its files
-   * @param port in place of 6379
+   * @param port replaces 6379
    */
   public static void compile(String name, Path folder, int port) {
     compile(Path.of("..", "README.md"), name, folder, port);
@@ -31,7 +31,7 @@ public final class Readme {
    * @param file of the page
    * @param name of its class
    * @param folder for its files
-   * @param port in place of 6379
+   * @param port replaces 6379
    */
   public static void compile(Path file, String name, Path folder, int port) {
     try {

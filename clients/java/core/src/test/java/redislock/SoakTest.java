@@ -56,7 +56,7 @@ final class SoakTest {
     }
   }
 
-  /** The program: each pair has a name of its own. */
+  /** The program: each pair has its own name. */
   static final class Pairs {
     public static void main(String[] arguments) throws Exception {
       ExecutorService threads = Executors.newFixedThreadPool(THREADS);

@@ -364,7 +364,7 @@ abstract class Topology {
         LockException error =
             assertThrows(LockException.class, () -> each.getValue().ask(), each.getKey());
         assertTrue(error.getMessage().contains("slot"), each.getKey() + ": " + error);
-        // After pauses that grow to 250 ms, also in the cleanup.
+        // After pauses that grow to 250 ms, including the cleanup.
         long asked = redirections(cluster) - before;
         assertTrue(asked > 1 && asked < 150, each.getKey() + ": " + asked + " redirections");
       }

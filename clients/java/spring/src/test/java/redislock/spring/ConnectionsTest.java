@@ -53,7 +53,7 @@ final class ConnectionsTest extends Starter {
         .withPropertyValues(properties);
   }
 
-  /** Uncontended, with a wait, and with a connection of its own. */
+  /** Uncontended, with a wait, and with a separate connection. */
   private static void works(ApplicationContextRunner runner, TestServer server) {
     runner.run(
         context -> {

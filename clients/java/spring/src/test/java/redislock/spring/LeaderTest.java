@@ -33,7 +33,7 @@ final class LeaderTest extends Starter {
     server.ask("CONFIG", "SET", "maxmemory", "0");
   }
 
-  /** Spring tells its thread to stop, and does not wait for it. */
+  /** Spring interrupts its thread, and does not wait for it. */
   @Test
   void aLeaderThatStopsLeavesNoLock() {
     for (Class<?> client : List.of(Lettuce.class, Jedis.class, SpringData.class)) {
