@@ -88,7 +88,7 @@ trait Effects {
     /// Context and key are valid.
     unsafe fn granted(ctx: *mut raw::RedisModuleCtx, key: *mut raw::RedisModuleString, payload: &[u8]);
     /// # Safety
-    /// As above.
+    /// Context and key are valid.
     unsafe fn ended(ctx: *mut raw::RedisModuleCtx, key: *mut raw::RedisModuleString);
 }
 

@@ -65,7 +65,7 @@ impl Value {
     }
 
     /// # Safety
-    /// As above.
+    /// The value outlives what is returned.
     pub unsafe fn token<'a>(self) -> &'a [u8] {
         // SAFETY: the caller vouches for it.
         unsafe { self.payload() }.get(NUMBERS..).unwrap_or_default()

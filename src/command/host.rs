@@ -108,7 +108,7 @@ pub trait CommandHost<'a>: Copy + ReplyWriter {
         self.decide_on(None, keys, waiter, decide)
     }
 
-    /// The same for a request whose key may already be open.
+    /// As [`CommandHost::decide`], for a request whose key may already be open.
     ///
     /// # Errors
     /// See [`CommandHost::decide`].

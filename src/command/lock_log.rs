@@ -1,6 +1,6 @@
 //! The entries of LOCK.LOG: the newest ones, kept in memory as in SLOWLOG. Their number is bounded by lock.log-max-len.
-//! Their size is bounded too: an owner ID has at most 1,024 bytes and is kept whole, because LOCK.BREAK and LOCK.CANCEL
-//! take it as an argument; the same number of bytes is kept of a key's name.
+//! Their size is bounded too. An owner ID, at most 1,024 bytes, is kept whole, because LOCK.BREAK and LOCK.CANCEL take
+//! it as an argument. A key's name is truncated to the same length.
 
 use std::collections::VecDeque;
 

@@ -245,8 +245,8 @@ const UNBLOCKING_US: u64 = 8;
 const RECHECK_PERMISSION_AFTER_MS: u64 = 20;
 
 impl Clients for PassClients<'_> {
-    /// A queued request is granted later than it was sent, and in between its user may have lost the permissions that
-    /// the server checked.
+    /// The server checked the user's permissions when the request was sent. By the time of the grant, the user may have
+    /// lost them.
     #[inline]
     fn may_be_granted(&mut self, request: RequestId, names: &[&[u8]], waited_ms: u64) -> bool {
         waited_ms < RECHECK_PERMISSION_AFTER_MS || self.is_permitted(request, names)

@@ -62,7 +62,7 @@ struct Settings {
     max_lease: Setting,
     /// The most waiting requests on the server.
     max_waiters: Setting,
-    /// The same per key; 0: no separate limit.
+    /// The most waiting requests per key; 0: no separate limit.
     max_waiters_per_key: Setting,
     /// ms for which a disconnected client's position in the queue stays reserved.
     keep_place: Setting,

@@ -29,7 +29,7 @@ pub fn borrow<R>(work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     borrow_at(&clock::now(), work)
 }
 
-/// The same with a time that was already read.
+/// As [`borrow`], with a time that was already read.
 pub fn borrow_at<R>(now: &Now, work: impl FnOnce(&mut State, &Now) -> R) -> Option<R> {
     let mut borrowed = STATE.try_borrow_mut().ok()?;
     let state = borrowed.get_or_insert_with(begin);

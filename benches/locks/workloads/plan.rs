@@ -22,7 +22,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The same, with the floor in addition to the module.
+    /// The server with the module and the floor.
     pub fn with_floor(&self) -> Builder {
         match &self.floor {
             Some(path) => self.builder.clone().config(format!("loadmodule {}", path.display())),

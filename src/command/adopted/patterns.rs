@@ -363,7 +363,8 @@ fn after(glob: &[u8], byte: u8) -> Option<&[u8]> {
     }
 }
 
-/// The same after `[`. As in Redis, a class may lack its `]`, and the bounds of a range may be reversed.
+/// The rest of the glob after a class whose `[` has been read, if the class matches the byte. As in Redis, a class may
+/// lack its `]`, and the bounds of a range may be reversed.
 fn after_class(class: &[u8], byte: u8) -> Option<&[u8]> {
     let (mut class, is_negated) = match class {
         [b'^', class @ ..] => (class, true),

@@ -1,5 +1,5 @@
-//! The same for locks that keep their hold count in a hash field named after the owner: `HINCRBY key owner 1` and
-//! related commands.
+//! Adopted commands of locks that keep their hold count in a hash field named after the owner: `HINCRBY key owner 1`
+//! and related commands. `adopted.rs` has those of locks that are strings.
 
 use lock::engine::counted_holds::{CountChange, Counted};
 use lock::engine::lock_manager::LockError;

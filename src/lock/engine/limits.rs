@@ -5,7 +5,7 @@
 pub struct Limits {
     /// The maximum number of waiting requests, and of reserved positions.
     pub max_waiters: usize,
-    /// The same for one key; `None` if there is no limit per key.
+    /// The maximum for one key; `None` if there is no limit per key.
     pub max_waiters_per_key: Option<usize>,
     /// How many milliseconds a position is reserved; 0 if none is reserved.
     pub keep_place_ms: u64,

@@ -129,8 +129,8 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
             return Ok(Preempted::NotNow);
         }
         let mut grants = Vec::new();
-        // Free keys first, because the checks above assume all holds that the preemption of the held keys ends: an
-        // owner that has lost a key no longer goes before a multi-key request for that key.
+        // Free keys first. Preempting a held key ends a hold, and an owner that has lost a key no longer goes before a
+        // multi-key request for it, so the checks above would no longer apply.
         for preemption in free {
             grants.push(self.grant_free(&preemption.of_free(db))?.fence);
         }

@@ -197,7 +197,7 @@ fn an_owner_that_loses_a_key_of_its_multi_key_request_gets_another_position() {
     }
 }
 
-/// As above, with a multi-key request ahead of p. x is free after p has lost it.
+/// A multi-key request is ahead of p. x is free after p has lost it.
 #[test]
 fn an_owner_that_loses_a_key_gets_another_position_even_if_the_key_stays_free() {
     let mut world = World::new();

@@ -162,7 +162,7 @@ pub struct Model {
     pub now: Clocks,
     /// The maximum number of waiting requests, and of reserved positions.
     pub max_waiters: usize,
-    /// The same for one key; `None` if there is no limit per key.
+    /// The maximum for one key; `None` if there is no limit per key.
     pub max_waiters_per_key: Option<usize>,
     /// How long a position is reserved.
     pub keep_place: Ms,

@@ -129,7 +129,7 @@ pub enum Claim {
     AdoptedMutex,
     /// Holds of a reentrant mutex.
     Reentrant(Count),
-    /// The same for an adopted command. It is granted at once or not at all.
+    /// Holds of a reentrant mutex, for an adopted command. They are granted at once or not at all.
     AdoptedReentrant(Count),
     /// Holds of a read/write lock in a mode.
     ReadWrite(Mode, Count),

@@ -50,7 +50,7 @@ fn set_patterns(setting: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// The same for patterns that are only observed.
+/// Sets the patterns that are only observed, effective from the next command.
 ///
 /// # Errors
 /// See `set_patterns`.

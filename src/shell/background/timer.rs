@@ -114,12 +114,12 @@ pub fn arm_now() -> Arming {
     arm(NOW)
 }
 
-/// The same from a server callback, which may have to wake the event loop.
+/// As [`arm_now`], from a server callback, which may have to wake the event loop.
 pub fn wake() {
     poke_if(arm_now());
 }
 
-/// The same, for `instant` or earlier.
+/// As [`wake`], for `instant` or earlier.
 pub fn wake_for(instant: Instant) {
     poke_if(arm(NextTimer { instant: Some(instant), timestamp: None }));
 }

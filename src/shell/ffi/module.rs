@@ -153,7 +153,7 @@ impl Section {
         unsafe { api!(RedisModule_InfoAddFieldULongLong(self.info, name.as_ptr(), number)) };
     }
 
-    /// The same for a text field.
+    /// Adds a text field with the module's name as its prefix.
     pub fn text(&self, name: &str, text: &str) {
         let (Ok(name), Ok(text)) = (CString::new(name), CString::new(text)) else { return };
         // SAFETY: the section is open, both are copied.
