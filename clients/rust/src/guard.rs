@@ -115,8 +115,9 @@ impl Guard {
     /// Releases the lock; within the time of [`at_least`](crate::Lock::at_least), only sets the lease to the rest of
     /// it.
     ///
-    /// # Errors [`Error::LockLost`] if the lock was lost before. [`Error::Redis`] if the server could not be reached
-    /// for 10 s: the lock is no longer renewed, so it expires with its lease.
+    /// # Errors
+    /// [`Error::LockLost`] if the lock was lost before. [`Error::Redis`] if the server could not be reached for 10 s:
+    /// the lock is no longer renewed, so it expires with its lease.
     pub async fn release(self) -> Result<()> {
         self.end(Work::Done).await
     }
@@ -190,8 +191,9 @@ impl Guard {
     ///
     /// To restart the lease instead, use [`Guard::renew`]; `extend` of the clients for Node and Java does that.
     ///
-    /// # Errors [`Error::LockLost`] if the lock was lost; [`Error::Usage`] for a lock without a lease and for a time of
-    /// zero; [`Error::Redis`] if the server could not be reached for a second, or if the lease is longer than
+    /// # Errors
+    /// [`Error::LockLost`] if the lock was lost; [`Error::Usage`] for a lock without a lease and for a time of zero;
+    /// [`Error::Redis`] if the server could not be reached for a second, or if the lease is longer than
     /// `lock.max-lease`.
     pub async fn extend(&self, by: Duration) -> Result<()> {
         checked(by)?;
@@ -223,9 +225,10 @@ impl Guard {
     /// be in the slot of the lock. While that slot moves, the command is sent again as long as the guard holds the
     /// lock.
     ///
-    /// # Errors [`Error::LockLost`] if the lock was lost, [`Error::NotRun`] if the command could not be sent: in both
-    /// cases it did not run. [`Error::Redis`] is the command's own error, or that of a broken connection, after which
-    /// the command may have run.
+    /// # Errors
+    /// [`Error::LockLost`] if the lock was lost, [`Error::NotRun`] if the command could not be sent: in both cases it
+    /// did not run. [`Error::Redis`] is the command's own error, or that of a broken connection, after which the
+    /// command may have run.
     pub async fn exec<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
         match protocol::execute(&self.transport(), &self.family, &self.hold, command).await {
             Ok(reply) => Ok(redis::from_redis_value(reply).map_err(redis::RedisError::from)?),

@@ -244,10 +244,11 @@ impl Lock {
     /// # }
     /// ```
     ///
-    /// # Errors [`Error::Deadlock`], [`Error::WrongType`], [`Error::WrongKind`] or [`Error::MaxWaiters`] if waiting
-    /// cannot help; [`Error::Cancelled`] by an operator; [`Error::NotReplicated`], [`Error::NoModule`],
-    /// [`Error::Usage`]; [`Error::LockLost`] if the owner acquires again after a loss, including the loss of its hold
-    /// in the other mode of a read/write lock; [`Error::Redis`] for other errors that are not transient.
+    /// # Errors
+    /// [`Error::Deadlock`], [`Error::WrongType`], [`Error::WrongKind`] or [`Error::MaxWaiters`] if waiting cannot help;
+    /// [`Error::Cancelled`] by an operator; [`Error::NotReplicated`], [`Error::NoModule`], [`Error::Usage`];
+    /// [`Error::LockLost`] if the owner acquires again after a loss, including the loss of its hold in the other mode
+    /// of a read/write lock; [`Error::Redis`] for other errors that are not transient.
     pub async fn acquire(&self) -> Result<Guard> {
         match self.take(Wait::Unlimited, Coalesce::Off).await? {
             Taken::Granted(guard) => Ok(guard),
@@ -289,13 +290,14 @@ impl Lock {
     /// # }
     /// ```
     ///
-    /// # Errors [`Error::Redis`] is either the command's own error, or that of a connection that ended before the
-    /// replies, even while the request waited: the command may have run, and is not sent again. After any other error
-    /// the command did not run: [`Error::LockLost`] if the lock was lost before the command, [`Error::NotRun`] if the
-    /// command could not be sent, [`Error::Usage`] with [`Lock::token`], [`Lock::as_owner_of`], [`Lock::at_least`],
-    /// [`Lock::replicas`] or slots, or while this `Lock` of a reentrant mutex is held, and the errors of
-    /// [`Lock::acquire`]. While the slot of its keys moves, the command is sent again until the wait ends, because
-    /// neither node runs a command on multiple keys of which one does not exist.
+    /// # Errors
+    /// [`Error::Redis`] is either the command's own error, or that of a connection that ended before the replies, even
+    /// while the request waited: the command may have run, and is not sent again. After any other error the command did
+    /// not run: [`Error::LockLost`] if the lock was lost before the command, [`Error::NotRun`] if the command could not
+    /// be sent, [`Error::Usage`] with [`Lock::token`], [`Lock::as_owner_of`], [`Lock::at_least`], [`Lock::replicas`] or
+    /// slots, or while this `Lock` of a reentrant mutex is held, and the errors of [`Lock::acquire`]. While the slot of
+    /// its keys moves, the command is sent again until the wait ends, because neither node runs a command on multiple
+    /// keys of which one does not exist.
     pub async fn run<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
         let ran = self.run_in_turn(command, Wait::Unlimited).await?;
         Ok(ran.expect("it ends with a grant or an error"))
@@ -333,8 +335,9 @@ impl Lock {
     /// Asks the server for the holders, with age and remaining time, and the number of waiters (LOCK.INFO). None: the
     /// lock is free and has no waiters. For multiple keys, reports the first one that is held.
     ///
-    /// # Errors [`Error::WrongType`] if the key holds a value that is not a lock; [`Error::Redis`] if the server could
-    /// not be reached for a second.
+    /// # Errors
+    /// [`Error::WrongType`] if the key holds a value that is not a lock; [`Error::Redis`] if the server could not be
+    /// reached for a second.
     pub async fn info(&self) -> Result<Option<Info>> {
         self.check()?;
         protocol::ask_info(&Transport::pooled(&self.connector, self.family.key()), &self.family).await
@@ -634,7 +637,8 @@ impl Guard {
     /// # }
     /// ```
     ///
-    /// # Errors [`Error::LockLost`] if the token does not hold the lock. [`Error::Usage`] with [`Lock::session`] and
+    /// # Errors
+    /// [`Error::LockLost`] if the token does not hold the lock. [`Error::Usage`] with [`Lock::session`] and
     /// [`Lock::at_least`], which start at the grant; to take over the lock of a session, acquire it with its
     /// [`Lock::token`]. [`Error::Redis`] if the server could not be reached for a second.
     pub async fn from_token(lock: &Lock, token: impl Into<Vec<u8>>) -> Result<Guard> {

@@ -75,8 +75,9 @@ impl Lock {
     /// # }
     /// ```
     ///
-    /// # Errors [`Error::NotMade`], or with [`Lock::tell_holder`] [`Error::NotGranted`], if there was no value within
-    /// `wait`; [`Error::Usage`] without a lease; the errors of `read`, `make` and [`Lock::acquire_coalesced`].
+    /// # Errors
+    /// [`Error::NotMade`], or with [`Lock::tell_holder`] [`Error::NotGranted`], if there was no value within `wait`;
+    /// [`Error::Usage`] without a lease; the errors of `read`, `make` and [`Lock::acquire_coalesced`].
     pub async fn once<T, E, Reading, Making>(
         &self,
         wait: Duration,
