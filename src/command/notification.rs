@@ -10,8 +10,8 @@ use lock::value::holders::Slot;
 use lock::value::outcome::KeyError;
 
 /// The outcome of the request by `token` for `key`, as JSON:
-/// `{"key":…,"token":…,"outcome":…,"fence":…,"holds":…,"slot":…}`. `fence` and `holds` are present if the request was
-/// granted, `fence` also if the outcome is `done`, and `slot` if the request asked for one.
+/// `{"key":…,"token":…,"outcome":…,"fence":…,"holds":…,"slot":…}`. A grant has `fence` and `holds`, and `slot` if the
+/// request asked for one. The outcome `done` has `fence`.
 pub fn message(key: &[u8], token: &[u8], outcome: WaitOutcome) -> Vec<u8> {
     let (fence, holds, slot) = match outcome {
         WaitOutcome::Granted { fence, holds, slot } => (Some(fence.get()), Some(holds), slot.map(Slot::number)),

@@ -1,8 +1,8 @@
 //! Sets the number of holds of a reentrant mutex. Adopted clients use HINCRBY and HSET on a hash field that is named
 //! after the owner and contains this number.
 //!
-//! With 0 holds the owner still has the lock: it releases it with a separate command, and no other owner may acquire
-//! the lock in between.
+//! With 0 holds the owner still has the lock, which it releases with a separate command. Until then no other owner may
+//! acquire the lock.
 
 use super::acquire::AcquireRequest;
 use super::lock_manager::LockError;

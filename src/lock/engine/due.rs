@@ -95,7 +95,7 @@ impl Rescans {
         self.rescans.is_empty()
     }
 
-    /// Advances by one queue, and returns it if it is in the database of the rescan. `None` also if this step only
+    /// Advances by one queue, and returns it. `None` if it is in another database than the rescan, or if this step only
     /// wraps around or ends the rescan.
     pub fn step(&mut self, queues: &WaitQueues) -> Option<QueueId> {
         let mut first = self.rescans.first_entry()?;

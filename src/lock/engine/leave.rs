@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(fixture.manager.queues().reserved_positions(), 1);
     }
 
-    /// LOCK.CANCEL of thousands of requests replies to some of them in later iterations. A retry in between is a new
+    /// LOCK.CANCEL of thousands of requests replies to some of them in later iterations. A retry before that is a new
     /// request.
     #[test]
     fn a_retry_finds_no_request_whose_reply_is_pending() {

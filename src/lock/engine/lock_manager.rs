@@ -37,8 +37,8 @@ use crate::value::time::Now;
 ///    for the key; otherwise [`LockManager::with_host`] and its `acquire`, `release`, `renew`, `break_holds`, `cancel`,
 ///    and the methods for adopted commands.
 /// 3. **Timers**, at [`LockManager::next_timer`]: `tick` and `drain`, and from time to time `inspect_some`.
-/// 4. **Results**: [`LockManager::observer`] reports what has happened; [`LockManager::take_needs_rearm`] and
-///    [`LockManager::has_due`] tell the host when to call again.
+/// 4. **Results**: [`LockManager::observer`] reports what has happened; from [`LockManager::take_needs_rearm`] and
+///    [`LockManager::has_due`] the host knows when to call again.
 #[derive(Clone, Debug, Default)]
 pub struct LockManager {
     /// The source of fencing tokens.

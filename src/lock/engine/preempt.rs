@@ -106,7 +106,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
     /// A key holds something else.
     pub fn preempt_mutexes(&mut self, db: i32, preemptions: &[Preemption<'_>]) -> Result<Preempted, LockError> {
         let (mut free, mut held, mut protected, mut may_be_granted) = (Vec::new(), Vec::new(), None, true);
-        // One budget for all keys, because each search for a position takes up to some milliseconds.
+        // One budget for all keys, because a search for a position may take some milliseconds.
         let mut budget = SearchBudget::default();
         for preemption in preemptions {
             let key = KeyRef { db, name: preemption.name };

@@ -163,7 +163,7 @@ impl Model {
         self.happen_together(&[event]);
     }
 
-    /// Applies events of one event-loop iteration: no waiter is served in between.
+    /// Applies events of one event-loop iteration, so no waiter is served between them.
     pub fn happen_together(&mut self, events: &[Event]) {
         self.expire();
         for event in events {

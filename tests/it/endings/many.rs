@@ -66,7 +66,7 @@ fn flushall_async_with_a_thousand_waiters_for_one_key_serves_one() {
 /// event.
 const MANY: usize = 300;
 
-/// Closes so many connections, followed by the lines in the same iteration. Returns the replies to the lines.
+/// Closes `MANY` connections and sends the lines in the same iteration. Returns the replies to the lines.
 fn after_many_events<const N: usize>(server: &Server, client: &mut Client, lines: [&str; N]) -> [Reply; N] {
     let mut others: Vec<Client> = (0..MANY).map(|_| server.client()).collect();
     // The server accepts a limited number of connections per event-loop iteration.

@@ -321,7 +321,7 @@ const SHORTENED: &[Shortened] = &[
 ];
 
 /// Lengthening changes no holder; of multiple changes in one transaction the last one counts, even if the key is read
-/// in between. Replicas and the append-only file match.
+/// before it. Replicas and the append-only file match.
 #[test]
 fn lengthening_changes_no_holder_and_of_multiple_changes_in_one_transaction_the_last_counts() {
     let mut master = Server::builder().appendonly().start();

@@ -144,7 +144,7 @@ fn after_a_downtime_only_expired_holders_are_gone() {
     }
 }
 
-/// If no fencing token was assigned, the module saves nothing of its own.
+/// If no fencing token was assigned, the module saves nothing.
 #[test]
 fn the_rdb_of_a_server_that_never_granted_anything_loads_without_the_module() {
     let server = Server::start();
