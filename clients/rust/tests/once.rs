@@ -48,11 +48,11 @@ impl Cache {
 
     /// Like [`Cache::once`], in a task; its `make` continues on a signal from the test.
     fn slow_once(&self, lock: Lock) -> (tokio::task::JoinHandle<Result<String>>, Arc<Notify>) {
-        let (cache, reported) = (self.clone(), Arc::new(Notify::new()));
-        let go_on = reported.clone();
+        let (cache, signal) = (self.clone(), Arc::new(Notify::new()));
+        let go_on = signal.clone();
         let task = tokio::spawn(async move {
             let make = async |_| {
-                reported.notified().await;
+                signal.notified().await;
                 cache.make().await
             };
             lock.once(LONG, || cache.read(), make).await
@@ -98,10 +98,10 @@ async fn coalesce() {
     assert!(server.is_free("k"));
     // After failed work, or a dropped guard, the next caller does the work.
     let mut holder = granted().await;
-    for is_reported in [true, false] {
+    for releases_failed in [true, false] {
         let (next, last) = (spawned(), spawned());
         until_waiters(&server, 2).await;
-        match is_reported {
+        match releases_failed {
             true => holder.release_failed().await.unwrap(),
             false => drop(holder),
         }
@@ -202,11 +202,11 @@ async fn once_maker_fails() {
     // With its own error, and with a panic.
     for panics in [false, true] {
         server.client().run("DEL v");
-        let (failing, reported, lock) = (cache.clone(), Arc::new(Notify::new()), cache.lock());
-        let go_on = reported.clone();
+        let (failing, signal, lock) = (cache.clone(), Arc::new(Notify::new()), cache.lock());
+        let go_on = signal.clone();
         let maker = tokio::spawn(async move {
             let make = async |_| {
-                reported.notified().await;
+                signal.notified().await;
                 assert!(!panics, "the maker panics");
                 Err(Failed::Work)
             };
