@@ -97,9 +97,7 @@ final class Proxy implements AutoCloseable {
     held = request;
   }
 
-  /**
-   * While this is set, nothing is forwarded in either direction, and what is sent is lost.
-   */
+  /** While this is set, nothing is forwarded in either direction, and what is sent is lost. */
   void silent(boolean is) {
     silent = is;
     if (!is) {
