@@ -1,5 +1,7 @@
 /** Monotonic time, and pauses, in milliseconds. */
 
+import { List, type Listed } from "./list.js";
+
 export const now = (): number => performance.now();
 
 // setTimeout takes at most 31 bits; a longer pause would end at once.
@@ -169,7 +171,7 @@ export class Timer {
 }
 
 /** A request without a reply. */
-export interface Unanswered {
+export interface Unanswered extends Listed {
   /** True if it was written to the connection. */
   readonly sent: boolean;
   /** When it is checked next, and when it times out. */
@@ -185,7 +187,7 @@ export interface Unanswered {
  * was to be checked. Setting one for each request took 1 of its 35 µs.
  */
 export class ReplyTimeouts<Request extends Unanswered> {
-  readonly requests = new Set<Request>();
+  readonly requests = new List<Request>();
   private readonly timer = new Timer();
   private rings = Infinity;
 

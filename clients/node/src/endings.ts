@@ -5,23 +5,48 @@
 
 import type { Word } from "./connection.js";
 import { textOf } from "./info.js";
+import { List, type Listed } from "./list.js";
 
-interface Ending {
-  keys: readonly Word[];
-  token: Word;
-  /** False for a request that is still wanted. */
-  hasBegun(): boolean;
-  over: Promise<unknown>;
+class Ending implements Listed {
+  previous: Listed | undefined = undefined;
+  next: Listed | undefined = undefined;
+  private waiting: (() => void)[] | undefined;
+
+  constructor(
+    readonly keys: readonly Word[],
+    readonly token: Word,
+    /** False for a request that is still wanted. */
+    readonly hasBegun: () => boolean,
+  ) {}
+
+  over(): Promise<void> {
+    return new Promise((resolve) => (this.waiting ??= []).push(resolve));
+  }
+
+  end(): void {
+    for (const resolve of this.waiting ?? []) resolve();
+  }
 }
 
-export class Endings {
-  private readonly all = new Set<Ending>();
+const always = (): boolean => true;
 
-  /** `hasBegun`: whether the work is an ending already. */
-  add(keys: readonly Word[], token: Word, work: Promise<unknown>, hasBegun = (): boolean => true): void {
-    const remove = (): unknown => this.all.delete(ending);
-    const ending: Ending = { keys, token, hasBegun, over: work.then(remove, remove) };
+export class Endings {
+  private readonly all = new List<Ending>();
+
+  /** The work, which is an ending if `hasBegun` says so. */
+  add(keys: readonly Word[], token: Word, work: Promise<unknown>, hasBegun = always): void {
+    const end = this.begin(keys, token, hasBegun);
+    work.then(end, end);
+  }
+
+  /** As `add`, for work that calls the function when it ends. */
+  begin(keys: readonly Word[], token: Word, hasBegun = always): () => void {
+    const ending = new Ending(keys, token, hasBegun);
     this.all.add(ending);
+    return () => {
+      this.all.delete(ending);
+      ending.end();
+    };
   }
 
   /** Resolves when all endings of the owner are done; undefined if there are none. Never rejects. */
@@ -31,7 +56,7 @@ export class Endings {
       (each) => each.hasBegun() && textOf(each.token) === owner && overlap(each.keys, keys),
     );
     if (begun.length === 0) return undefined;
-    return Promise.all(begun.map(({ over }) => over)).then(() => this.settled(keys, token));
+    return Promise.all(begun.map((each) => each.over())).then(() => this.settled(keys, token));
   }
 }
 

@@ -157,14 +157,13 @@ export class Hold extends EventEmitter {
   }
 
   private releaseOnce(work: Work, how: Releasing): Promise<void> {
-    if (this.releasing === undefined) {
-      this.releasing = this.actions.release(this, work, how);
-      this.releasing.catch((error: unknown) => {
-        if (!this.kept.over) this.releasing = undefined;
-        return error;
-      });
-    }
-    return this.releasing;
+    return (this.releasing ??= this.actions.release(this, work, how));
+  }
+
+  /** @internal A release that failed may be tried again, and a caller that does not wait for it may ignore the error. */
+  releaseFailed(): void {
+    this.releasing?.catch(() => undefined);
+    if (!this.kept.over) this.releasing = undefined;
   }
 
   /**

@@ -103,14 +103,7 @@ export abstract class LockBase<
    * with the Redis library's error if the server could not be reached.
    */
   acquire(options?: Options): Promise<Hold> {
-    return this.hold(options);
-  }
-
-  private async hold(options: Options | undefined): Promise<Hold> {
-    const wait = this.waitOf(options);
-    const hold = await this.ask(wait, options);
-    if (hold === undefined || hold.done) throw await this.notAcquired(wait, options);
-    return hold;
+    return this.ask(undefined, options, "must") as Promise<Hold>;
   }
 
   /**
@@ -119,8 +112,8 @@ export abstract class LockBase<
    */
   async tryAcquire(options?: Omit<Options, "tellHolder">): Promise<Hold | null> {
     this.checkTry(options);
-    const hold = await this.ask(checkedWait(options?.wait ?? 0), options as Options);
-    return hold === undefined || hold.done ? null : hold;
+    const hold = await this.ask(checkedWait(options?.wait ?? 0), options as Options, "may");
+    return hold?.done === false ? hold : null;
   }
 
   /**
@@ -129,7 +122,7 @@ export abstract class LockBase<
    * function succeeds, rejects as `Hold.release` does.
    */
   async using<T>(work: (hold: Hold) => Promise<T> | T, options?: Options): Promise<T> {
-    const hold = await this.hold(options);
+    const hold = (await this.ask(undefined, options, "must")) as Hold;
     let result: T;
     try {
       // Only if an acquire will look for it, because up to Node 22 an asynchronous context doubles the cost of every
@@ -172,10 +165,22 @@ export abstract class LockBase<
     };
     // Without a lease, a process that dies meanwhile would leave the lock behind.
     const lease = settings.lease ?? RUN_LEASE_MS;
-    const holds = this.perHold(undefined);
-    const count = { before: 0, holds, otherMode: false, owned: this.owned(token), tokenUsedBefore: false };
-    const how = { lease, atLeast: 0, session: settings.session, coalesce: false, onQueued, inner: command };
-    const request: Request = { lockType, lock: this.name, token, ...count, ...how };
+    const request: Request = {
+      lockType,
+      lock: this.name,
+      token,
+      tokenUsedBefore: false,
+      before: 0,
+      holds: this.perHold(undefined),
+      owned: this.owned(token),
+      otherMode: false,
+      lease,
+      atLeast: 0,
+      session: settings.session,
+      coalesce: false,
+      onQueued,
+      inner: command,
+    };
     const own = settings.session ? new OwnTransport(connections, lockType.key) : undefined;
     let granted: Granted | Done | undefined;
     try {
@@ -193,12 +198,14 @@ export abstract class LockBase<
     }
     const { fence, ran } = granted;
     if (!ran.isReleased) protocol.releaseInBackground(connections, request);
-    this.emit(token, { event: "granted", fence, wait });
-    this.emit(token, {
-      event: ran.error instanceof LockLostError ? "lost" : "released",
-      fence,
-      hold: now() - began - wait,
-    });
+    if (connections.observed.isOn) {
+      this.emit(token, { event: "granted", fence, wait });
+      this.emit(token, {
+        event: ran.error instanceof LockLostError ? "lost" : "released",
+        fence,
+        hold: now() - began - wait,
+      });
+    }
     if (ran.error !== undefined) throw ran.error;
     return ran.reply as T;
   }
@@ -314,13 +321,17 @@ export abstract class LockBase<
       throw new RangeError("once needs a lease: without one, a caller that dies would keep all others waiting");
   }
 
-  /** undefined: not granted in time. `Done` only with COALESCE. */
+  /**
+   * Requests the lock. `waitMs`: default that of the options. If it was not granted in time, `must` rejects, and the
+   * others resolve with undefined; `coalesce` and `once` may resolve with `Done`.
+   */
   protected async ask(
-    waitMs: number,
+    waitMs: number | undefined,
     options: Options | undefined,
-    how: "exclusive" | "coalesce" | "once" = "exclusive",
+    how: "must" | "may" | "coalesce" | "once",
   ): Promise<Hold | Done | undefined> {
     const { settings } = this;
+    waitMs ??= this.waitOf(options);
     this.checkAcquire(options);
     checkedOwner(settings.atLeast, options?.token);
     const began = now();
@@ -328,7 +339,7 @@ export abstract class LockBase<
     const autoRenew = settings.autoRenew ?? (how === "once" && !settings.session);
     const asked: Asked = {
       add: this.perHold(options),
-      coalesce: how !== "exclusive",
+      coalesce: how === "coalesce" || how === "once",
       autoRenew,
       owner: undefined,
       isQueued: false,
@@ -340,12 +351,14 @@ export abstract class LockBase<
       this.emit(asked.owner, { event: "not_granted", wait: now() - began, error });
       throw error;
     }
-    if (!this.connections.observed.isOn) return answer;
-    const wait = now() - began;
-    this.emit(
-      asked.owner,
-      answer?.done === false ? { event: "granted", fence: answer.fence, wait } : { event: "not_granted", wait },
-    );
+    if (this.connections.observed.isOn) {
+      const wait = now() - began;
+      this.emit(
+        asked.owner,
+        answer?.done === false ? { event: "granted", fence: answer.fence, wait } : { event: "not_granted", wait },
+      );
+    }
+    if (how === "must" && answer?.done !== false) throw await this.notAcquired(waitMs, options);
     return answer;
   }
 
@@ -450,7 +463,7 @@ export abstract class LockBase<
   /** Registers the grant and starts its renewal. `session`: the connection that it is bound to. */
   private keep(owned: Owned, granted: Granted, autoRenew: boolean, session?: OwnConnection): void {
     const { connections, lockType } = this;
-    if (!owned.modes.has(lockType.mode)) owned.onLost(() => this.reportLoss(owned));
+    if (owned.inMode(lockType.mode) === undefined) owned.onLost(() => this.reportLoss(owned));
     owned.granted(granted, lockType.mode);
     if (lockType.reentrant) this.context.made.add(owned);
     if (connections.observed.observer !== undefined) owned.watched();
@@ -466,7 +479,7 @@ export abstract class LockBase<
 
   /** Notifies the observer of the loss, for each mode that is held. */
   private reportLoss(owned: Owned): void {
-    const { holds, since } = owned.modes.get(this.lockType.mode) ?? { holds: 0, since: 0 };
+    const { holds, since } = owned.inMode(this.lockType.mode) ?? { holds: 0, since: 0 };
     if (holds > 0) this.emit(owned.token, { event: "lost", fence: owned.fence, hold: now() - since });
   }
 }

@@ -4,6 +4,7 @@ import { errorMonitor } from "node:events";
 
 import type { Node, OwnConnection, Part, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
 import { settled, UNSENT_MS } from "./connection.js";
+import type { Listed } from "./list.js";
 import { Failures, NotReadyError } from "./causes.js";
 import { ReplyTimeouts, type Unanswered } from "./clock.js";
 import { Outsiders, type Outsider } from "./outsiders.js";
@@ -75,6 +76,8 @@ class OnceCommand implements Unanswered {
   lateAt = 0;
   /** Tracing reads the words as well, before the command is in the queue; Node 18 does so even without a subscriber. */
   queued = false;
+  previous: Listed | undefined = undefined;
+  next: Listed | undefined = undefined;
   private readonly words: number;
   private cancelled = false;
 
@@ -90,10 +93,15 @@ class OnceCommand implements Unanswered {
     }
   }
 
+  /** node-redis reads it before each word. */
   get length(): number {
-    if (this.queued && !this.sent && !this.isWritable()) throw new NotReadyError("The connection is not ready");
+    return this.sent || !this.queued ? this.words : this.written();
+  }
+
+  private written(): number {
+    if (!this.isWritable()) throw new NotReadyError("The connection is not ready");
     if (this.cancelled) return 1;
-    if (this.queued) this.sent = true;
+    this.sent = true;
     return this.words;
   }
 
@@ -145,7 +153,7 @@ class ClientNode implements Node {
   }
 
   get isBusy(): boolean {
-    return this.replyTimeouts.requests.size > 0;
+    return !this.replyTimeouts.requests.isEmpty;
   }
 
   onInterrupted(callback: () => void): void {
@@ -155,19 +163,27 @@ class ClientNode implements Node {
   }
 
   send(words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown> {
-    return new Promise((resolve, reject) => {
-      const command = new OnceCommand(words, this.isWritable, reject);
-      const replied = this.client.sendCommand(command, how === "raw" ? RAW : undefined);
-      command.queued = true;
-      this.replyTimeouts.begin(command, withinMs);
-      replied.then(
-        (reply: unknown) => {
-          this.replyTimeouts.end(command);
-          resolve(reply);
-        },
-        (error: unknown) => this.cancel(command, error),
-      );
-    });
+    return new Promise((resolve, reject) => this.write(words, withinMs, resolve, reject, how));
+  }
+
+  private write(
+    words: readonly Word[],
+    withinMs: number | undefined,
+    resolve: (reply: unknown) => void,
+    reject: (trouble: Trouble) => void,
+    how?: "raw",
+  ): void {
+    const command = new OnceCommand(words, this.isWritable, reject);
+    const replied = this.client.sendCommand(command, how === "raw" ? RAW : undefined);
+    command.queued = true;
+    this.replyTimeouts.begin(command, withinMs);
+    replied.then(
+      (reply: unknown) => {
+        this.replyTimeouts.end(command);
+        resolve(reply);
+      },
+      (error: unknown) => this.cancel(command, error),
+    );
   }
 
   private cancel(command: OnceCommand, error: unknown): void {
@@ -182,8 +198,22 @@ class ClientNode implements Node {
   }
 
   packet(parts: readonly Part[], how?: "asking"): Promise<unknown[]> {
-    const send = how === "asking" ? this.sendAsking : this.send;
-    return settled(parts.map(({ words, withinMs }) => send.call(this, words, withinMs)));
+    if (how === "asking") return settled(parts.map(({ words, withinMs }) => this.sendAsking(words, withinMs)));
+    // One promise for all of them.
+    return new Promise((resolve) => {
+      const replies: unknown[] = new Array(parts.length);
+      let missing = parts.length;
+      parts.forEach(({ words, withinMs }, index) => {
+        let isSettled = false;
+        const settle = (reply: unknown): void => {
+          if (isSettled) return;
+          isSettled = true;
+          replies[index] = reply;
+          if (--missing === 0) resolve(replies);
+        };
+        this.write(words, withinMs, settle, settle);
+      });
+    });
   }
 
   decoded(_command: string, reply: unknown): unknown {

@@ -41,6 +41,8 @@ export type Observer = (event: LockEvent) => void;
 type Outcome = LockEvent extends infer Each ? (Each extends LockEvent ? Omit<Each, keyof Common> : never) : never;
 
 const debug = debuglog("redis-lock");
+/** Does not change while the process runs. The property of `debug` is a function that looks it up. */
+const isDebugging = debug.enabled;
 
 /** The observer of one client. */
 export class Observed {
@@ -48,14 +50,14 @@ export class Observed {
 
   /** True if events are reported to an observer or the debug log. */
   get isOn(): boolean {
-    return this.observer !== undefined || debug.enabled;
+    return this.observer !== undefined || isDebugging;
   }
 
   emit({ kind, keys }: { kind: LockKind; keys: readonly Word[] }, owner: Word, outcome: Outcome): void {
     if (!this.isOn) return;
     try {
       const event = { ...outcome, kind, keys: keys.map(textOf), owner: textOf(owner) } as LockEvent;
-      if (debug.enabled) debug("%s", line(event));
+      if (isDebugging) debug("%s", line(event));
       const returned: unknown = this.observer?.(event);
       if (returned instanceof Promise) returned.catch(warn);
     } catch (error) {

@@ -20,21 +20,10 @@ export class Operations implements HoldActions {
   ) {}
 
   release(hold: Hold, work: Work, how: Releasing): Promise<void> {
-    const { connections, lockType } = this;
-    const { kept, fence, since } = hold;
-    const release = (): Promise<void> => this.releaseOf(kept, hold.added, work, how);
     // The owner's next acquire waits for it: in turn, or, for lock types that do not count holds, as for an ending.
-    const releasing = lockType.counts ? kept.first(release) : release();
-    if (!lockType.counts) connections.endings.add(lockType.keys, kept.token, releasing);
-    if (connections.observed.isOn) {
-      const report = (error?: unknown): void => {
-        if (error instanceof LockLostError) return;
-        const outcome = { event: "released", fence, hold: now() - since } as const;
-        connections.observed.emit(lockType, kept.token, error === undefined ? outcome : { ...outcome, error });
-      };
-      void releasing.then(() => report(), report);
-    }
-    return releasing;
+    return this.lockType.counts
+      ? hold.kept.first(() => this.releaseOf(hold, work, how, undefined))
+      : this.releaseOf(hold, work, how, this.connections.endings.begin(this.lockType.keys, hold.kept.token));
   }
 
   async extend(owned: Owned, leaseMs: number | undefined): Promise<void> {
@@ -66,9 +55,10 @@ export class Operations implements HoldActions {
     }
   }
 
-  private async releaseOf(owned: Owned, drop: number, work: Work, how: Releasing): Promise<void> {
+  private async releaseOf(hold: Hold, work: Work, how: Releasing, ended: (() => void) | undefined): Promise<void> {
     const { connections, lockType, lock } = this;
-    const left = Math.max(0, owned.of(lockType.mode) - drop);
+    const { kept: owned, fence, since } = hold;
+    const left = Math.max(0, owned.of(lockType.mode) - hold.added);
     const isLast = left === 0 && !owned.holdsBeside(lockType.mode);
     // From here on the lock is no longer renewed, even if the release fails.
     if (isLast) owned.stopKeepers();
@@ -81,22 +71,29 @@ export class Operations implements HoldActions {
     };
     if (isSession && how === "thrown") close();
     const late = isSession && how === "disposed" ? outOfTime(protocol.KEPT_MS, close) : undefined;
-    let wasHeld: boolean;
     try {
       const keptUntil = isLast && work === "done" ? owned.keptUntil : -Infinity;
       // While the owner has other holds, their releases wait for this one, so it must end in time.
       const resendMs = how === "awaited" || !isLast ? protocol.RELEASE_MS : (owned.lease ?? Infinity);
-      wasHeld = await protocol.release(connections, lockType, owned, { holds: left, keptUntil, work }, resendMs);
+      const wasHeld = await protocol.release(connections, lockType, owned, { holds: left, keptUntil, work }, resendMs);
+      const wasLost = !wasHeld && !isClosed;
+      if (wasLost) owned.lose();
+      owned.count(lockType.mode, left);
+      if (isLast) owned.end();
+      if (wasLost) throw new LockLostError(`the lock "${lock}" was lost before it was released`, lock);
+      if (connections.observed.isOn) {
+        connections.observed.emit(lockType, owned.token, { event: "released", fence, hold: now() - since });
+      }
     } catch (error) {
-      if (isLast) owned.connection?.close();
+      hold.releaseFailed();
+      if (!(error instanceof LockLostError)) {
+        if (isLast) owned.connection?.close();
+        connections.observed.emit(lockType, owned.token, { event: "released", fence, hold: now() - since, error });
+      }
       throw error;
     } finally {
       late?.stop();
+      ended?.();
     }
-    const wasLost = !wasHeld && !isClosed;
-    if (wasLost) owned.lose();
-    owned.count(lockType.mode, left);
-    if (isLast) owned.end();
-    if (wasLost) throw new LockLostError(`the lock "${lock}" was lost before it was released`, lock);
   }
 }

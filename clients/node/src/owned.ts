@@ -69,8 +69,8 @@ export class Owned {
   deadline = Infinity;
   /** A release before this time keeps the lock held until then (`atLeast`). */
   keptUntil = -Infinity;
-  /** For each mode: the number of holds, and since when it is held. */
-  readonly modes = new Map<string, { holds: number; since: number }>();
+  /** For each mode that was held: the number of holds, and since when it is held. */
+  private readonly modes: { mode: string; holds: number; since: number }[] = [];
   keepers: Keeper[] = [];
   /** The connection of a session. While it lives the server renews the lease, so no local deadline applies. */
   connection: OwnConnection | undefined;
@@ -138,8 +138,13 @@ export class Owned {
 
   /** Sets the count of holds in this mode. */
   count(mode: string, holds: number): void {
-    const before = this.modes.get(mode);
-    this.modes.set(mode, { holds, since: before === undefined || before.holds === 0 ? now() : before.since });
+    const counted = this.inMode(mode);
+    if (counted === undefined) {
+      this.modes.push({ mode, holds, since: now() });
+    } else {
+      if (counted.holds === 0) counted.since = now();
+      counted.holds = holds;
+    }
   }
 
   /** Takes the reply to LOCK.HELD; undefined: nothing is held. */
@@ -159,13 +164,19 @@ export class Owned {
   }
 
   of(mode: string): number {
-    return this.modes.get(mode)?.holds ?? 0;
+    return this.inMode(mode)?.holds ?? 0;
   }
 
   /** True if the owner holds another mode. */
   holdsBeside(mode: string): boolean {
-    for (const [other, { holds }] of this.modes) if (other !== mode && holds > 0) return true;
+    for (const other of this.modes) if (other.mode !== mode && other.holds > 0) return true;
     return false;
+  }
+
+  /** undefined: it was not held yet in this mode. */
+  inMode(mode: string): { holds: number; since: number } | undefined {
+    for (const each of this.modes) if (each.mode === mode) return each;
+    return undefined;
   }
 
   /** Released or abandoned: from here on no loss is reported. */

@@ -132,8 +132,64 @@ export function acquire(
   request: Request,
   waitLimit: WaitLimit,
 ): Promise<Granted | Done | undefined> {
-  return withdrawing(connections, request, waitLimit.signal, ask(connections, own, request, waitLimit));
+  const { lockType, token, tokenUsedBefore, inner } = request;
+  const { signal } = waitLimit;
+  const start = (): Promise<Granted | Done | undefined> =>
+    own === undefined && inner === undefined && !signal?.aborted
+      ? askFirst(connections, request, waitLimit)
+      : ask(connections, own, request, waitLimit);
+  // Wait for earlier requests of the owner, which could end this one.
+  const settled = tokenUsedBefore ? connections.endings.settled(lockType.keys, token) : undefined;
+  const asking = settled === undefined ? start() : afterEndings(settled, request, waitLimit).then(start);
+  return withdrawing(connections, request, signal, asking);
 }
+
+/** The outcome of the first request. */
+interface First {
+  answered?: Answer;
+  error?: unknown;
+  /** False: it failed before. */
+  isSent: boolean;
+  /** True if it may be queued or granted. */
+  open: boolean;
+}
+
+/**
+ * Sends the first request, which neither waits in the queue nor needs a subscription, because most locks are free. It
+ * is sent from here, because the layers of `ask` cost as much as the rest of an acquire does. Any outcome but a grant
+ * is left to `ask`.
+ */
+async function askFirst(
+  connections: Connections,
+  request: Request,
+  waitLimit: WaitLimit,
+): Promise<Granted | Done | undefined> {
+  const { lockType } = request;
+  const { waitMs, ends, pollMs, signal } = waitLimit;
+  let first: First | undefined;
+  let isSent = false;
+  try {
+    if (!isProven(request)) await abortable(prove(connections, request, ends), signal);
+    const found = waitMs > 0 && pollMs === undefined ? connections.listening(lockType.key) : undefined;
+    if (found === undefined || (found instanceof Promise && (await abortable(found, signal)) === undefined)) {
+      const sent = now();
+      // A caller that does not wait allows the time that its attempts take.
+      const withinMs = within(waitMs === 0 ? Infinity : ends, sent);
+      isSent = true;
+      const reply = await abortable(connections.send(lockType.key, words(request), withinMs), signal);
+      const answered = answer(reply, request, sent);
+      // An owner without holds cannot have lost one.
+      if (answered !== undefined && answered !== "queued" && request.owned.fence === 0) return answered;
+      first = { answered, isSent, open: answered !== undefined };
+    }
+  } catch (error) {
+    first = { error, isSent, open: error instanceof Trouble ? error.mayHaveRun : isSent };
+  }
+  return ask(connections, undefined, request, waitLimit, first);
+}
+
+/** True if the acquire itself proves that the server accepts `atLeast`: the time is not above the lease. */
+const isProven = ({ atLeast, lease }: Request): boolean => atLeast <= (lease ?? Infinity);
 
 /** Work that withdraws the request after an abort. From the abort on, the owner's next acquire waits for it. */
 function withdrawing<T>(
@@ -167,12 +223,9 @@ async function ask(
   own: OwnTransport | undefined,
   request: Request,
   waitLimit: WaitLimit,
+  first?: First,
 ): Promise<Granted | Done | undefined> {
   const { waitMs, ends, pollMs, signal } = waitLimit;
-  const { lockType, token, tokenUsedBefore } = request;
-  // Wait for earlier requests of the owner, which could end this one.
-  const settled = tokenUsedBefore ? connections.endings.settled(lockType.keys, token) : undefined;
-  if (settled !== undefined) await afterEndings(settled, request, waitLimit);
   const waits = waitMs > 0 && pollMs === undefined;
   const asking: Asking =
     request.inner !== undefined
@@ -180,8 +233,8 @@ async function ask(
       : own !== undefined
         ? new AskingOver(own, request, waits, signal)
         : waits
-          ? new AskingByMessage(connections, request, signal)
-          : new AskingOnce(connections, request, signal);
+          ? new AskingByMessage(connections, request, signal, first)
+          : new AskingOnce(connections, request, signal, first);
   const checked = async (answered: Granted | Done | undefined): Promise<Granted | Done | undefined> => {
     if (answered === undefined || answered.done) return answered;
     // If no reply about the owner's other mode arrives, the grant is requested again or withdrawn.
@@ -196,17 +249,22 @@ async function ask(
   const resend = waitMs === 0 ? new Resend(RESEND_MS) : undefined;
   let backoff: Backoff | undefined;
   let retries: Retries | undefined;
-  // If the time is not above the lease, the acquire itself proves that the server accepts it.
-  let isProven = request.atLeast <= (request.lease ?? Infinity);
+  let isAtLeastProven = first?.isSent === true || isProven(request);
   try {
     for (;;) {
       signal?.throwIfAborted();
       let answered: Granted | Done | undefined;
       try {
-        if (!isProven) await abortable(prove(connections, request, ends), signal);
-        isProven = true;
-        // A caller that does not wait allows the time that its attempts take.
-        answered = await answer(asking.slice(waitMs === 0 ? Infinity : ends));
+        if (first !== undefined) {
+          const asked = outcome(first);
+          first = undefined;
+          answered = await answer(asked);
+        } else {
+          if (!isAtLeastProven) await abortable(prove(connections, request, ends), signal);
+          isAtLeastProven = true;
+          // A caller that does not wait allows the time that its attempts take.
+          answered = await answer(asking.slice(waitMs === 0 ? Infinity : ends));
+        }
         backoff = retries = undefined;
       } catch (error) {
         if (!(error instanceof Trouble)) throw error;
@@ -239,6 +297,11 @@ async function ask(
     if (request.inner !== undefined && error instanceof Trouble) throw notRun(error, request.lock);
     throw translated(error, request.lock);
   }
+}
+
+async function outcome(first: First): Promise<Granted | Done | undefined> {
+  if ("error" in first) throw first.error;
+  return first.answered === "queued" ? undefined : first.answered;
 }
 
 /**
@@ -307,7 +370,12 @@ abstract class Sending implements Asking {
   constructor(
     protected readonly request: Request,
     protected readonly signal: AbortSignal | undefined,
-  ) {}
+    first?: First,
+  ) {
+    if (first === undefined) return;
+    this.open = first.open;
+    if (first.error instanceof Trouble) this.trouble = first.error;
+  }
 
   abstract slice(ends: number): Promise<Granted | Done | undefined>;
 
@@ -343,8 +411,9 @@ class AskingOnce extends Sending {
     private readonly connections: Connections,
     request: Request,
     signal: AbortSignal | undefined,
+    first?: First,
   ) {
-    super(request, signal);
+    super(request, signal, first);
   }
 
   async slice(ends: number): Promise<Granted | Done | undefined> {
@@ -357,7 +426,6 @@ class AskingOnce extends Sending {
 
 /** Requests the lock over the shared connection, where it is queued and a message reports the outcome. */
 class AskingByMessage extends Sending {
-  private isFirst = true;
   /** True if an earlier request was queued and its outcome not received, so a late message may concern that request. */
   private isMessagePending = false;
 
@@ -365,8 +433,9 @@ class AskingByMessage extends Sending {
     private readonly connections: Connections,
     request: Request,
     signal: AbortSignal | undefined,
+    first?: First,
   ) {
-    super(request, signal);
+    super(request, signal, first);
   }
 
   async slice(ends: number): Promise<Granted | Done | undefined> {
@@ -375,15 +444,6 @@ class AskingByMessage extends Sending {
     const found = connections.listening(key);
     let listening = found instanceof Promise ? await abortable(found, this.signal) : found;
     if (listening === undefined) {
-      // Most locks are free, so the first request is sent without a subscription.
-      if (this.isFirst) {
-        this.isFirst = false;
-        const wasOpen = this.open;
-        const answered = await this.ask(ends);
-        if (answered !== undefined && answered !== "queued") return answered;
-        // A request that was queued before stays queued even if this one, which does not wait, gets nil.
-        this.open ||= wasOpen;
-      }
       listening = await this.listen(ends);
       if (listening === undefined) {
         // The server could not be reached, which is not the same as "not granted".
@@ -424,7 +484,7 @@ class AskingByMessage extends Sending {
     return answered === "queued" ? undefined : answered;
   }
 
-  private ask(ends: number, blockMs?: number, channel?: string): Promise<Answer> {
+  private ask(ends: number, blockMs: number, channel: string): Promise<Answer> {
     const command = words(this.request, blockMs, channel);
     return this.send((sent) => this.connections.send(this.request.lockType.key, command, within(ends, sent)));
   }
@@ -626,7 +686,7 @@ class AskingToRun implements Asking {
   }
 
   /** Throws a `Trouble` if the command did not run and may be sent again. */
-  private async ran(granted: Granted, executed: unknown, released: unknown): Promise<Granted> {
+  private ran(granted: Granted, executed: unknown, released: unknown): Granted | Promise<Granted> {
     const { lockType, lock } = this.request;
     const isReleased = !(released instanceof Trouble);
     this.open = !isReleased;
@@ -634,8 +694,12 @@ class AskingToRun implements Asking {
     this.request.tokenUsedBefore = true;
     if (!(executed instanceof Trouble)) {
       this.open = false;
-      const reply = await this.connections.decoded(lockType.key, String(this.inner[0]), executed);
-      return { ...granted, ran: { reply, isReleased } };
+      const decoded = this.connections.decoded(lockType.key, String(this.inner[0]), executed);
+      const withReply = (reply: unknown): Granted => {
+        granted.ran = { reply, isReleased };
+        return granted;
+      };
+      return decoded instanceof Promise ? decoded.then(withReply) : withReply(decoded);
     }
     if (executed.mayHaveRun) throw executed.error;
     // WRONGTYPE may concern the lock's key, in which case the release reports it as well, or the command's own key.
@@ -644,7 +708,8 @@ class AskingToRun implements Asking {
     if (!isLost && !executed.isOfCommand) throw executed;
     this.open = false;
     const error = isLost ? lostBefore(lock, executed) : ownError(executed, lock);
-    return { ...granted, ran: { reply: undefined, error, isReleased } };
+    granted.ran = { reply: undefined, error, isReleased };
+    return granted;
   }
 }
 
@@ -853,7 +918,7 @@ export async function release(
   resendMs: number,
 ): Promise<boolean> {
   const wasLost = owned.lost;
-  const resend = new Resend(resendMs);
+  let resend: Resend | undefined;
   let mayBeDone = false;
   let isKept = keptUntil > -Infinity;
   for (;;) {
@@ -880,6 +945,7 @@ export async function release(
         await ending(connections, { lockType, token: owned.token }, Promise.all(each));
         return false;
       }
+      resend ??= new Resend(resendMs);
       if (!error.heals || resend.over()) throw translated(error, owned.lock);
       mayBeDone ||= error.mayHaveRun;
     }

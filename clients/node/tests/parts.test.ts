@@ -5,6 +5,7 @@ import { it } from "node:test";
 
 import { makeToken } from "redis-lock-client";
 import { now, outOfTime, ReplyTimeouts } from "../src/clock.js";
+import { List, type Listed } from "../src/list.js";
 import { slotOf, tagOf } from "../src/slots.js";
 import { eventually } from "./servers.js";
 
@@ -37,6 +38,27 @@ it("a deadline has passed at its end, and not slightly earlier when a timer may 
     }),
   );
   assert.equal(early.filter(Boolean).length, 0);
+});
+
+it("a list keeps its order and ignores what it does not contain", () => {
+  const list = new List<Listed & { name: string }>();
+  const [first, second, third, other] = ["first", "second", "third", "other"].map((name) => ({ name })) as [
+    { name: string },
+    { name: string },
+    { name: string },
+    { name: string },
+  ];
+  const names = (): string[] => [...list].map(({ name }) => name);
+  for (const each of [first, second, third]) list.add(each);
+  assert.deepEqual(names(), ["first", "second", "third"]);
+  list.delete(second);
+  list.delete(second);
+  list.delete(other);
+  assert.deepEqual(names(), ["first", "third"]);
+  for (const each of list) list.delete(each);
+  assert.ok(list.isEmpty);
+  list.add(second);
+  assert.deepEqual(names(), ["second"]);
 });
 
 it("one timer for all requests of a connection ends each of them at its own time", async () => {

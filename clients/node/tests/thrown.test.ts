@@ -9,6 +9,23 @@ import { suite } from "./world.js";
 const MINE = { name: "Error", message: "mine" };
 
 suite("work that throws", (each) => {
+  each("a release that fails may be ignored", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const unhandled: unknown[] = [];
+    const record = (reason: unknown): void => void unhandled.push(reason);
+    process.on("unhandledRejection", record);
+    for (const lock of [new Lock(client, "k"), new RLock(client, "r")]) {
+      const hold = await lock.acquire();
+      await server.ask("LOCK.BREAK", lock.name);
+      void hold.release();
+      await eventually(() => hold.lost, "the loss");
+    }
+    await new Promise((done) => setTimeout(done, 50));
+    process.off("unhandledRejection", record);
+    assert.deepEqual(unhandled, []);
+  });
+
   for (const session of [false, true]) {
     for (const gone of ["silent", "stopped"] as const) {
       each(`with a server that is ${gone}${session ? ", a session" : ""}: within a second`, async (world) => {
