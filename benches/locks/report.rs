@@ -119,9 +119,12 @@ fn target_rows(chapters: &[Chapter], number: usize) -> String {
         let target = if is_common { verdict.target() } else { "each its own".to_owned() };
         let _ = write!(text, "| {} | {target} |", verdict.what);
         for verdict in own {
-            let cell = verdict.map(|verdict| match is_common {
-                true => verdict.cell(),
-                false => format!("{}; {}", verdict.cell(), verdict.target()),
+            let cell = verdict.map(|verdict| {
+                if is_common {
+                    verdict.cell()
+                } else {
+                    format!("{}; {}", verdict.cell(), verdict.target())
+                }
             });
             let _ = write!(text, " {} |", cell.unwrap_or_default());
         }

@@ -144,9 +144,10 @@ impl Verdict {
     }
 
     pub fn cell(&self) -> String {
-        match self.is_missed() {
-            true => format!("**missed:** {}", self.result()),
-            false => self.result(),
+        if self.is_missed() {
+            format!("**missed:** {}", self.result())
+        } else {
+            self.result()
         }
     }
 

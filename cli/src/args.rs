@@ -136,9 +136,10 @@ impl NameArgs {
     /// A hint for messages saying that nothing has one of these names.
     pub fn hint(&self, names: &[&Text]) -> &'static str {
         let is_one_printed = names.iter().any(|name| name.0.contains(&b'\\'));
-        match is_one_printed && !self.escaped {
-            true => " (for a name in its printed form, add --escaped)",
-            false => "",
+        if is_one_printed && !self.escaped {
+            " (for a name in its printed form, add --escaped)"
+        } else {
+            ""
         }
     }
 }
@@ -465,9 +466,12 @@ fn has_one_twice(keys: &[OsString]) -> bool {
 
 /// In a script an empty name is usually an unset variable, and the empty keys of all scripts would be the same lock.
 fn no_empty() -> impl TypedValueParser<Value = OsString> {
-    OsStringValueParser::new().try_map(|text| match text.is_empty() {
-        true => Err("it is empty: is a variable unset?"),
-        false => Ok(text),
+    OsStringValueParser::new().try_map(|text| {
+        if text.is_empty() {
+            Err("it is empty: is a variable unset?")
+        } else {
+            Ok(text)
+        }
     })
 }
 
@@ -493,9 +497,10 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
 
 fn at_least(shortest: Duration, text: &str) -> Result<Duration, String> {
     let time = parse_time(text)?;
-    match time < shortest {
-        true => Err(format!("must be at least {}", humantime::format_duration(shortest))),
-        false => Ok(time),
+    if time < shortest {
+        Err(format!("must be at least {}", humantime::format_duration(shortest)))
+    } else {
+        Ok(time)
     }
 }
 

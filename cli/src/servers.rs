@@ -105,9 +105,10 @@ impl Servers {
     /// # Errors
     /// If a server was omitted.
     pub fn complete(self) -> Result<(), Error> {
-        match self.missing.is_empty() {
-            true => Ok(()),
-            false => Err(Error::Omitted(self.missing)),
+        if self.missing.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::Omitted(self.missing))
         }
     }
 

@@ -114,7 +114,9 @@ fn write_row(
     out.integer(fence);
     if has_holds {
         out.integer(i64::from(holds));
-        slot.into_iter().for_each(|slot| out.integer(slot));
+        if let Some(slot) = slot {
+            out.integer(slot);
+        }
     }
 }
 

@@ -116,7 +116,9 @@ impl WaitingClients {
     pub fn client_disconnected(&mut self, manager: &mut LockManager, client: ClientId) {
         self.last_disconnected = Some(client);
         let requests = self.by_subscriber.remove(&client).unwrap_or_default();
-        requests.iter().for_each(|request| _ = self.waiting.remove(request));
+        for request in &requests {
+            self.waiting.remove(request);
+        }
         manager.leave_all(requests);
     }
 
@@ -301,11 +303,14 @@ impl PassClients<'_> {
             ReplyBy::Reply(_) => true,
             ReplyBy::Message { channel, .. } => user.may_publish(OwnedStr::new(channel).as_str()),
         };
-        may_be_notified
-            && match waiting.request.adopted_key.is_some() {
-                true => may_set(&user, names),
-                false => check_arguments.may_acquire(&user, waiting.request.prefix, names, &self.arguments),
-            }
+        if !may_be_notified {
+            return false;
+        }
+        if waiting.request.adopted_key.is_some() {
+            may_set(&user, names)
+        } else {
+            check_arguments.may_acquire(&user, waiting.request.prefix, names, &self.arguments)
+        }
     }
 }
 
@@ -368,14 +373,10 @@ unsafe extern "C" fn on_reply(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw::R
         // SAFETY: see `CALLBACKS`.
         let Some(waiting_request) = (unsafe { ctx.blocked_data::<WaitingRequest>() }) else { return };
         let Some(outcome) = waiting_request.outcome else { return };
-        match waiting_request.adopted_key.is_some() {
-            true => reply::adopted_wait_outcome(&mut ctx, outcome),
-            false => reply::wait_outcome(
-                &mut ctx,
-                waiting_request.prefix.lock_type(),
-                waiting_request.owner.as_ref(),
-                outcome,
-            ),
+        if waiting_request.adopted_key.is_some() {
+            reply::adopted_wait_outcome(&mut ctx, outcome);
+        } else {
+            reply::wait_outcome(&mut ctx, waiting_request.prefix.lock_type(), waiting_request.owner.as_ref(), outcome);
         }
         if matches!(outcome, WaitOutcome::Granted { .. }) {
             (waiting_request.on_delivered)(waiting_request.id);
@@ -391,9 +392,10 @@ unsafe extern "C" fn on_timeout(ctx: *mut raw::RedisModuleCtx, _: *mut *mut raw:
         let Some(mut ctx) = (unsafe { Ctx::new(ctx) }) else { return };
         let blocked = ctx.blocked_id();
         events::record(Event::Unblocked(blocked));
-        match granted_here::is_waiting(blocked) {
-            true => ctx.null_string(),
-            false => ctx.null(),
+        if granted_here::is_waiting(blocked) {
+            ctx.null_string();
+        } else {
+            ctx.null();
         }
         timer::wake();
     });

@@ -99,9 +99,10 @@ impl<'c> FastPass<'c> {
     /// See [`LockManager::release_uncontended`].
     #[inline(always)]
     pub fn release(self, owner: &[u8], amount: &ReleaseAmount) -> Option<Result<Released, KeyError>> {
-        match self.state.manager.bindings().is_empty() {
-            true => self.release_with(owner, amount, BindingChange::No),
-            false => self.release_bound(owner, amount),
+        if self.state.manager.bindings().is_empty() {
+            self.release_with(owner, amount, BindingChange::No)
+        } else {
+            self.release_bound(owner, amount)
         }
     }
 

@@ -171,18 +171,21 @@ pub fn register(
     for (name, text) in PATTERNS.into_iter().zip(patterns) {
         register_text(ctx, name, last(name).map_or("", |text| text), text);
     }
-    match load_settings(ctx) {
-        true => Ok(()),
-        false => Err(format!("invalid value for a setting, see the line above: {}", described())),
+    if load_settings(ctx) {
+        Ok(())
+    } else {
+        Err(format!("invalid value for a setting, see the line above: {}", described()))
     }
 }
 
 /// Parses a boolean as the server does.
 fn yes_or_no(text: &str) -> Option<bool> {
-    match () {
-        () if text.eq_ignore_ascii_case("yes") => Some(true),
-        () if text.eq_ignore_ascii_case("no") => Some(false),
-        () => None,
+    if text.eq_ignore_ascii_case("yes") {
+        Some(true)
+    } else if text.eq_ignore_ascii_case("no") {
+        Some(false)
+    } else {
+        None
     }
 }
 

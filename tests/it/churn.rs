@@ -226,9 +226,10 @@ impl Worker<'_> {
         let rng = &mut self.rng;
         let key = key(rng.below(KEYS));
         let unique = rng.below(5) > 0;
-        let owner = match unique {
-            true => format!("contender-{}-{}", self.number, self.born),
-            false => format!("shared-{}", rng.below(30)),
+        let owner = if unique {
+            format!("contender-{}-{}", self.number, self.born)
+        } else {
+            format!("shared-{}", rng.below(30))
         };
         let prefix = if key.starts_with('r') { "RLOCK" } else { "LOCK" };
         let lease = 5 + rng.below(200);

@@ -126,11 +126,10 @@ impl Seen {
         let row = |row: &Reply, count: &str| {
             (row.get("owner").text().to_string(), row.get("mode").text().to_string(), row.get(count).int())
         };
-        let (limit, holders) = match info.is_nil() {
-            true => (0, Vec::new()),
-            false => {
-                (info.get("limit").int(), info.get("holders").items().iter().map(|held| row(held, "holds")).collect())
-            }
+        let (limit, holders) = if info.is_nil() {
+            (0, Vec::new())
+        } else {
+            (info.get("limit").int(), info.get("holders").items().iter().map(|held| row(held, "holds")).collect())
         };
         Seen { limit, holders, head: waiters.items().first().map(|waiter| row(waiter, "permits")) }
     }

@@ -135,9 +135,10 @@ fn a_client_that_disconnects_after_delivery_keeps_the_lock() {
         client.send_line("LOCK.RELEASE k a");
         b.granted("b");
         let id = b.id;
-        match is_killed {
-            false => drop(b),
-            true => client.send_line(&format!("CLIENT KILL ID {id}")),
+        if is_killed {
+            client.send_line(&format!("CLIENT KILL ID {id}"));
+        } else {
+            drop(b);
         }
         let mut observer = server.client();
         until_exited(&mut observer, id);

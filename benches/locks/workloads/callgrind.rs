@@ -72,9 +72,10 @@ impl Counter {
     /// Sends callgrind a command, and waits until it has run.
     fn control(&self, command: &[&str]) -> io::Result<()> {
         let output = Command::new("vgdb").arg(format!("--pid={}", self.server.pid())).args(command).output()?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(io::Error::other(format!("vgdb: {}", String::from_utf8_lossy(&output.stderr)))),
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("vgdb: {}", String::from_utf8_lossy(&output.stderr))))
         }
     }
 }

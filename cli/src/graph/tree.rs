@@ -179,9 +179,10 @@ impl Drawing<'_> {
         let key = self.graph.lock(id).info.key.to_string();
         let is_in_cycle = |cycle: &Cycle| cycle.0.iter().any(|step| step.lock == id);
         if self.drawn.contains(&id) {
-            let (about, look) = match self.cycles.iter().any(is_in_cycle) {
-                true => ("  cycle: see above", Look::Cycle),
-                false => ("  see above", Look::Lock),
+            let (about, look) = if self.cycles.iter().any(is_in_cycle) {
+                ("  cycle: see above", Look::Cycle)
+            } else {
+                ("  see above", Look::Lock)
             };
             self.row(branches, fork, "", key, about.to_string(), look);
         } else if depth >= MAX_DEPTH {

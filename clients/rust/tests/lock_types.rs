@@ -109,9 +109,10 @@ async fn a_release_does_not_wait_for_a_queued_acquire_of_its_owner() {
         let first = mine.clone();
         let first = tokio::spawn(async move { first.acquire().await });
         eventually("a waiter", || server.waits("s", &["mine"])).await;
-        match is_dropped {
-            true => drop(held),
-            false => tokio::time::timeout(BUSY, held.release()).await.expect("an answer beside the queue").unwrap(),
+        if is_dropped {
+            drop(held);
+        } else {
+            tokio::time::timeout(BUSY, held.release()).await.expect("an answer beside the queue").unwrap();
         }
         // It waited for the released hold.
         let first = tokio::time::timeout(BUSY, first).await.expect("a grant").unwrap().unwrap();
@@ -224,9 +225,10 @@ async fn a_reader_that_is_lost_while_its_owner_waits_to_write_is_a_loss_of_both(
         let upgrade = tokio::spawn(async move { upgrade.acquire().await });
         let token = String::from_utf8(mine.token().to_vec()).unwrap();
         eventually("an upgrade, the next in the queue", || server.waiters("rw").first() == Some(&token)).await;
-        match is_broken {
-            true => assert_eq!(server.client().run(&format!("LOCK.BREAK rw OWNER {token}")).int(), 1),
-            false => mine.renew(Duration::from_millis(100)).await.unwrap(),
+        if is_broken {
+            assert_eq!(server.client().run(&format!("LOCK.BREAK rw OWNER {token}")).int(), 1);
+        } else {
+            mine.renew(Duration::from_millis(100)).await.unwrap();
         }
         eventually("one reader", || server.holders("rw").len() == 1).await;
         other.release().await.unwrap();

@@ -101,9 +101,10 @@ async fn coalesce() {
     for releases_failed in [true, false] {
         let (next, last) = (spawned(), spawned());
         until_waiters(&server, 2).await;
-        match releases_failed {
-            true => holder.release_failed().await.unwrap(),
-            false => drop(holder),
+        if releases_failed {
+            holder.release_failed().await.unwrap();
+        } else {
+            drop(holder);
         }
         eventually("one of them has its reply", || next.is_finished() || last.is_finished()).await;
         let (first, other) = if next.is_finished() { (next, last) } else { (last, next) };

@@ -93,14 +93,15 @@ impl Seen {
 
     /// Counts what kind of value this looks like.
     pub fn value(&mut self, value: &[u8]) {
-        let counted = match () {
-            () if value.is_empty() => &mut self.empty,
-            () if value.len() > MOST_OF_TOKEN => &mut self.too_long,
-            () if is_time(value) => &mut self.times,
-            () if is_counter(value) => &mut self.counters,
-            () => return,
-        };
-        *counted += 1;
+        if value.is_empty() {
+            self.empty += 1;
+        } else if value.len() > MOST_OF_TOKEN {
+            self.too_long += 1;
+        } else if is_time(value) {
+            self.times += 1;
+        } else if is_counter(value) {
+            self.counters += 1;
+        }
     }
 
     /// Counts a lock without a lease.

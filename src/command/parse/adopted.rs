@@ -86,19 +86,26 @@ impl<'a> SetCommand<'a> {
         let (mut condition, mut expiry, mut gets) = (None, None, false);
         let mut options = options.iter().map(|option| option.bytes());
         while let Some(option) = options.next() {
-            let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
+            let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
             // An option given twice is left to the server.
-            let is_new = match () {
-                () if is("NX") => condition.replace(Condition::Free).is_none(),
-                () if is("XX") => condition.replace(Condition::Held).is_none(),
-                () if is("IFEQ") => condition.replace(Condition::HeldBy(options.next()?)).is_none(),
-                () if is("GET") => !std::mem::replace(&mut gets, true),
-                () if is("EX") => expiry.replace(Expiry::Lease(lease(options.next()?, 1_000)?)).is_none(),
-                () if is("PX") => expiry.replace(Expiry::Lease(lease(options.next()?, 1)?)).is_none(),
-                () if is("EXAT") => expiry.replace(Expiry::At(timestamp(options.next()?, 1_000)?)).is_none(),
-                () if is("PXAT") => expiry.replace(Expiry::At(timestamp(options.next()?, 1)?)).is_none(),
-                () if is("KEEPTTL") => expiry.replace(Expiry::Kept).is_none(),
-                () => false,
+            let is_new = if is(b"NX") {
+                condition.replace(Condition::Free).is_none()
+            } else if is(b"XX") {
+                condition.replace(Condition::Held).is_none()
+            } else if is(b"IFEQ") {
+                condition.replace(Condition::HeldBy(options.next()?)).is_none()
+            } else if is(b"GET") {
+                !std::mem::replace(&mut gets, true)
+            } else if is(b"EX") {
+                expiry.replace(Expiry::Lease(lease(options.next()?, 1_000)?)).is_none()
+            } else if is(b"PX") {
+                expiry.replace(Expiry::Lease(lease(options.next()?, 1)?)).is_none()
+            } else if is(b"EXAT") {
+                expiry.replace(Expiry::At(timestamp(options.next()?, 1_000)?)).is_none()
+            } else if is(b"PXAT") {
+                expiry.replace(Expiry::At(timestamp(options.next()?, 1)?)).is_none()
+            } else {
+                is(b"KEEPTTL") && expiry.replace(Expiry::Kept).is_none()
             };
             if !is_new {
                 return None;

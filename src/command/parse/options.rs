@@ -242,9 +242,10 @@ fn once<T>(word: &[u8], option: &mut Option<T>, value: T) -> Result<(), ErrorRep
 
 /// Sets an option without a value; an error if it was already given.
 fn flag(word: &[u8], option: &mut bool) -> Result<(), ErrorReply> {
-    match std::mem::replace(option, true) {
-        false => Ok(()),
-        true => Err(errors::syntax_at(word, "duplicate option")),
+    if std::mem::replace(option, true) {
+        Err(errors::syntax_at(word, "duplicate option"))
+    } else {
+        Ok(())
     }
 }
 

@@ -244,10 +244,13 @@ fn reply_decided<'h>(
         Set::Protected(_) => return Err(errors::PROTECTED),
         Set::OtherLockType | Set::NotNow => reply_set(&mut host, original, false),
         Set::Done { former, fences } => {
-            fences.into_iter().for_each(|fence| host.record_adopted(fence));
-            match gets {
-                true => reply_token(&mut host, former.as_ref()),
-                false => reply_set(&mut host, original, true),
+            for fence in fences {
+                host.record_adopted(fence);
+            }
+            if gets {
+                reply_token(&mut host, former.as_ref())
+            } else {
+                reply_set(&mut host, original, true)
             }
         }
         Set::Refused(former) if gets => reply_token(&mut host, former.as_ref()),
@@ -451,7 +454,9 @@ fn set_multiple<'h, H: CommandHost<'h>>(
     });
     let decided = decided??;
     if let Some(act) = act_of(&decided) {
-        names.iter().for_each(|name| host.count_observed(name, LockType::Mutex, |seen| seen.act(act)));
+        for name in &names {
+            host.count_observed(name, LockType::Mutex, |seen| seen.act(act));
+        }
     }
     match decided {
         Set::Original => overwrite_multiple(host, args, condition),
@@ -502,9 +507,10 @@ fn overwrite_multiple<'h, H: CommandHost<'h>>(
         return run_original(host, args);
     }
     let is_held = protected(host, &keys, |engine, key| engine.latest_holder(key))?.contains(&true);
-    match is_held {
-        true => Err(errors::PROTECTED),
-        false => run_original(host, args),
+    if is_held {
+        Err(errors::PROTECTED)
+    } else {
+        run_original(host, args)
     }
 }
 
@@ -521,7 +527,9 @@ fn protected<'h, H: CommandHost<'h>>(
         let is_protected = |name: &&[u8]| {
             let key = KeyRef { db, name };
             let holder = holder(&mut engine, key);
-            holder.iter().for_each(|holder| engine.record_protected(key, holder));
+            if let Some(holder) = &holder {
+                engine.record_protected(key, holder);
+            }
             holder.is_some()
         };
         names.iter().map(is_protected).collect()

@@ -91,7 +91,9 @@ fn change<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument], original
             Err(errors::WRONG_TYPE)
         }
         Ok(Some(Counted::Holds { now, before })) => {
-            granted.into_iter().for_each(|fence| host.record_adopted(fence));
+            if let Some(fence) = granted {
+                host.record_adopted(fence);
+            }
             host.integer(if original == Original::HIncrBy { now.into() } else { before.is_none().into() });
             Ok(())
         }

@@ -36,11 +36,14 @@ fn report<'h>(mut host: impl CommandHost<'h>) -> Result<(), ErrorReply> {
     for row in &rows {
         let mut keys: BTreeMap<String, u64> = BTreeMap::new();
         for VisitedKey { kind, .. } in visited.iter().filter(|key| row.matches(&key.name)) {
-            kind.iter().for_each(|kind| *keys.entry(kind.clone()).or_default() += 1);
+            if let Some(kind) = &kind {
+                *keys.entry(kind.clone()).or_default() += 1;
+            }
         }
-        let nearest = match keys.is_empty() {
-            true => visited.iter().map(|key| &key.name).max_by_key(|key| row.in_common(key)),
-            false => None,
+        let nearest = if keys.is_empty() {
+            visited.iter().map(|key| &key.name).max_by_key(|key| row.in_common(key))
+        } else {
+            None
         };
         let nearest = nearest.filter(|key| row.in_common(key) > 0).map_or(&[][..], Vec::as_slice);
         let (matches_all, is_hash, refused_users) = (row.matches_all(), row.is_hash, refused_users(host, row));
@@ -52,15 +55,25 @@ fn report<'h>(mut host: impl CommandHost<'h>) -> Result<(), ErrorReply> {
         text_field(&mut host, "mode", row.mode.word().as_bytes());
         host.bytes(b"keys");
         host.map(around.keys.len());
-        around.keys.iter().for_each(|(kind, count)| integer_field(&mut host, kind, signed(*count)));
-        acts.into_iter().for_each(|(name, count)| integer_field(&mut host, name, signed(count)));
+        for (kind, count) in &around.keys {
+            integer_field(&mut host, kind, signed(*count));
+        }
+        for (name, count) in acts {
+            integer_field(&mut host, name, signed(count));
+        }
         host.bytes(b"wrongtype");
         host.map(row.seen.wrong_types().len());
-        row.seen.wrong_types().iter().for_each(|(name, count)| integer_field(&mut host, name, signed(*count)));
-        numbers.into_iter().for_each(|(name, count)| integer_field(&mut host, name, signed(count)));
+        for (name, count) in row.seen.wrong_types() {
+            integer_field(&mut host, name, signed(*count));
+        }
+        for (name, count) in numbers {
+            integer_field(&mut host, name, signed(count));
+        }
         host.bytes(b"users");
         host.array(around.refused_users.len());
-        around.refused_users.iter().for_each(|user| host.bytes(user.as_bytes()));
+        for user in &around.refused_users {
+            host.bytes(user.as_bytes());
+        }
         text_field(&mut host, "nearest", nearest);
         text_field(&mut host, "fits", fits.as_bytes());
         text_field(&mut host, "reason", reason.as_bytes());
@@ -71,9 +84,10 @@ fn report<'h>(mut host: impl CommandHost<'h>) -> Result<(), ErrorReply> {
 /// The users that may set and read such a key now but would get NOPERM once it is adopted.
 fn refused_users<'h>(host: impl CommandHost<'h>, row: &PatternRow) -> Vec<String> {
     let key = row.example();
-    let commands: Vec<Vec<&[u8]>> = match row.is_hash {
-        true => vec![vec![b"HSET", &key, b"a", b"1"], vec![b"HEXISTS", &key, b"a"]],
-        false => vec![vec![b"SET", &key, b"a", b"NX"], vec![b"GET", &key]],
+    let commands: Vec<Vec<&[u8]>> = if row.is_hash {
+        vec![vec![b"HSET", &key, b"a", b"1"], vec![b"HEXISTS", &key, b"a"]]
+    } else {
+        vec![vec![b"SET", &key, b"a", b"NX"], vec![b"GET", &key]]
     };
     let containers = [Container::Writes.name(), Container::Reads.name()];
     let contained: Vec<Vec<&[u8]>> = containers

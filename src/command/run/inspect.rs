@@ -56,10 +56,8 @@ fn with_hold<'h, H: CommandHost<'h>, R>(
 ) -> Result<R, ErrorReply> {
     let now = host.now();
     let name = KeyRef { db: host.db(), name: key.bytes() };
-    let has_ended = match host.has_waiters_or_sessions() {
-        true => host.inspect(|manager, _, _| has_session_ended(host, manager, name, token))?,
-        false => false,
-    };
+    let has_ended = host.has_waiters_or_sessions()
+        && host.inspect(|manager, _, _| has_session_ended(host, manager, name, token))?;
     let (result, is_held) = host.read(key, |read| {
         let hold = read.and_then(|ReadLock { lock, until }| lock.hold(token, until));
         let hold = hold.filter(|hold| !has_ended && !hold.until.has_passed(now.timestamp()));
@@ -160,7 +158,9 @@ pub(super) fn info<'h, H: CommandHost<'h>>(
             integer_field(&mut host, "ttl", ttl);
             host.bytes(b"holders");
             host.array(rows.len());
-            rows.iter().for_each(|row| row.write(&mut host, now));
+            for row in &rows {
+                row.write(&mut host, now);
+            }
             integer_field(&mut host, "waiters", count(waiters));
             integer_field(&mut host, "holding", count(holds.len()));
         })
@@ -211,7 +211,9 @@ impl HolderRow<'_> {
         integer_field(out, "lease", hold.lease.as_ms());
         integer_field(out, "age", signed(hold.age_ms(now)));
         integer_field(out, "session", client_number(*session));
-        slot.iter().for_each(|slot| integer_field(out, "slot", *slot));
+        if let Some(slot) = slot {
+            integer_field(out, "slot", *slot);
+        }
         if let Some(GrantedTo { addr, name }) = granted_to {
             text_field(out, "addr", addr.as_bytes());
             text_field(out, "client", name);
@@ -284,7 +286,9 @@ pub(super) fn scan<'h, H: CommandHost<'h>>(
         host.array(2);
         host.bytes(&cursor);
         host.array(locks.len());
-        locks.iter().for_each(|lock| lock.write(&mut host, now.timestamp()));
+        for lock in &locks {
+            lock.write(&mut host, now.timestamp());
+        }
     })
 }
 
@@ -344,7 +348,9 @@ pub(super) fn top<'h, H: CommandHost<'h>>(mut host: H, args: Arguments<'h, '_, H
         // Read all keys before the reply starts, because the server may push messages to this client during the reads.
         let read: Vec<_> = found.iter().map(|busy| first_holder(host, manager, now, busy)).collect();
         host.array(found.len());
-        found.iter().zip(read).for_each(|(busy, first)| write_busy(&mut host, now, busy, first));
+        for (busy, first) in found.iter().zip(read) {
+            write_busy(&mut host, now, busy, first);
+        }
     })
 }
 
@@ -401,7 +407,9 @@ pub(super) fn log<'h, H: CommandHost<'h>>(mut host: H, args: Arguments<'h, '_, H
         LogCommand::Get(length) => {
             let entries: Vec<_> = length.of(log.entries()).collect();
             host.array(entries.len());
-            entries.into_iter().for_each(|entry| write_entry(&mut host, entry));
+            for entry in entries {
+                write_entry(&mut host, entry);
+            }
         }
         LogCommand::Len => host.integer(count(log.entries().len())),
         LogCommand::Reset => {

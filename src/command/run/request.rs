@@ -80,7 +80,9 @@ fn acquire_among_others<'h, H: CommandHost<'h>>(
     match acquired.map_err(|error| refusal(host, error))? {
         Acquired::Granted(grant) => {
             if prefix.lock_type() == LockType::Mutex {
-                names.iter().for_each(|name| host.record_grant_to_connection(name, grant.fence));
+                for name in names {
+                    host.record_grant_to_connection(name, grant.fence);
+                }
             }
             reply_granted(host, request, grant);
         }

@@ -142,9 +142,10 @@ impl Clients for &mut AllClients {
             return Delivery::Done;
         }
         let Some(connection) = self.connections.get_mut(&client) else { return Delivery::Failed };
-        match is_adopted {
-            true => reply::adopted_wait_outcome(&mut connection.outbox, outcome),
-            false => reply::wait_outcome(&mut connection.outbox, prefix.lock_type(), owner.as_ref(), outcome),
+        if is_adopted {
+            reply::adopted_wait_outcome(&mut connection.outbox, outcome);
+        } else {
+            reply::wait_outcome(&mut connection.outbox, prefix.lock_type(), owner.as_ref(), outcome);
         }
         if let WaitOutcome::Granted { fence, .. } = outcome {
             self.granted_here.borrow_mut().insert((fence, Some(client)));

@@ -286,10 +286,12 @@ fn client(call: Call<'_>, sub: &[u8], args: &[&[u8]]) -> CommandResult {
                 let is_adopted = clients.waiting.remove(&request).is_some_and(|waiting| waiting.is_adopted);
                 let with_error = how.first().is_some_and(|how| how.eq_ignore_ascii_case(b"ERROR"));
                 if let Some(connection) = clients.connections.get_mut(&client) {
-                    match with_error {
-                        true => connection.outbox.error_message("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
-                        false if is_adopted => connection.outbox.null_string(),
-                        false => connection.outbox.null(),
+                    if with_error {
+                        connection.outbox.error_message("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+                    } else if is_adopted {
+                        connection.outbox.null_string();
+                    } else {
+                        connection.outbox.null();
                     }
                 }
                 let now = call.server.keyspace.borrow().now();

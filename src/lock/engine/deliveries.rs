@@ -132,7 +132,9 @@ impl Deliveries {
         }
         let requests = self.ensure_index().by_client.range((client, RequestId::FIRST)..=(client, RequestId::LAST));
         let requests: Vec<_> = requests.map(|(_, request)| *request).collect();
-        requests.into_iter().for_each(|request| self.undelivered(request));
+        for request in requests {
+            self.undelivered(request);
+        }
     }
 
     /// The reply could not be sent, so the next drain revokes the grant.
@@ -145,12 +147,16 @@ impl Deliveries {
     /// The grant was delivered at once, which also confirms earlier grants of the same holds.
     pub fn delivered_at_once(&mut self, delivery: &GrantInFlight) {
         let owner = delivery.owner.as_bytes();
-        delivery.grants.iter().for_each(|(key, _)| self.confirm_hold(key.as_ref(), owner));
+        for (key, _) in &delivery.grants {
+            self.confirm_hold(key.as_ref(), owner);
+        }
     }
 
     /// Another reply has shown the owner that it holds the keys, which confirms the earlier grants.
     pub fn confirm(&mut self, db: i32, names: &[&[u8]], owner: &[u8]) {
-        names.iter().for_each(|name| self.confirm_hold(KeyRef { db, name }, owner));
+        for name in names {
+            self.confirm_hold(KeyRef { db, name }, owner);
+        }
     }
 
     fn confirm_hold(&mut self, key: KeyRef<'_>, owner: &[u8]) {
@@ -159,7 +165,9 @@ impl Deliveries {
         }
         self.ensure_index();
         let confirmed: Vec<_> = self.of_hold(key, owner).map(|(_, request)| request).collect();
-        confirmed.into_iter().for_each(|request| _ = self.take(request));
+        for request in confirmed {
+            self.take(request);
+        }
     }
 
     /// Builds the index if it does not exist. [`Deliveries::of_hold`] needs it. It always exists while a grant is
@@ -167,7 +175,9 @@ impl Deliveries {
     fn ensure_index(&mut self) -> &mut Index {
         self.index.get_or_insert_with(|| {
             let mut index = Index::default();
-            self.all.iter().for_each(|(_, sent)| index.insert(sent));
+            for (_, sent) in self.all.iter() {
+                index.insert(sent);
+            }
             index
         })
     }
@@ -191,9 +201,10 @@ impl Deliveries {
             return EndedBy::Disconnected;
         }
         self.ensure_index();
-        match self.is_whole_hold(key, owner, |_| true) {
-            true => EndedBy::Undelivered,
-            false => EndedBy::Disconnected,
+        if self.is_whole_hold(key, owner, |_| true) {
+            EndedBy::Undelivered
+        } else {
+            EndedBy::Disconnected
         }
     }
 

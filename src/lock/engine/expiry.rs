@@ -61,7 +61,9 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             if leases > 0 {
                 self.update(Effect::Ended(now.timestamp()));
             }
-            removed[leases..].iter().for_each(|(owner, ..)| self.update(Effect::Drop(owner.as_bytes())));
+            for (owner, ..) in &removed[leases..] {
+                self.update(Effect::Drop(owner.as_bytes()));
+            }
         }
         self.manager.waits.backlog.queues.extend(self.queue);
     }

@@ -141,7 +141,9 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
         let limit = lock.semaphore_limit();
         waits.queues.set_seen(queue, lock.fence());
         let is_new_limit = limit.is_some_and(|limit| waits.queues.set_limit(queue, limit));
-        waiting_holders.into_iter().for_each(|owner| self.list_reentering(queue, owner));
+        for owner in waiting_holders {
+            self.list_reentering(queue, owner);
+        }
         if is_new_limit {
             let never_fit = self.over_limit(queue);
             self.manager.waits.backlog.pending_removals.extend(never_fit, PendingRemoval::Reply(OVER_LIMIT));

@@ -71,7 +71,9 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             !lock.is_some_and(|lock| lock.is_upgrade(queued.owner.as_bytes(), &queued.claim))
         };
         let ended: Vec<_> = upgrades.map(|(_, id)| id).filter(has_ended).collect();
-        ended.into_iter().for_each(|id| self.manager.waits.queues.end_upgrade(id));
+        for id in ended {
+            self.manager.waits.queues.end_upgrade(id);
+        }
     }
 
     /// An owner has become a holder of the key, so its other requests for the key are served before the head.

@@ -224,7 +224,9 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
                 self.manager.bindings.unbind(self.key, owner);
             }
             (HoldsOf::AllOwners, RemovedHolds::All(all)) => {
-                all.iter().for_each(|(owner, fence)| self.count_and_record_end(owner.as_bytes(), *fence, end.by()));
+                for (owner, fence) in &all {
+                    self.count_and_record_end(owner.as_bytes(), *fence, end.by());
+                }
                 let LockManager { bindings, fences, .. } = &mut *self.manager;
                 if let Some(last) = fences.last() {
                     bindings.unbind_key(self.key, last);

@@ -138,7 +138,9 @@ impl Bindings {
     pub fn unbind_key(&mut self, key: KeyRef<'_>, last: Fence) {
         let is_old = |id: &BindingId| self.get(*id).is_some_and(|binding| binding.fence <= last);
         let old = self.of_key(key).filter(|(_, id)| is_old(id)).map(|(hold, _)| hold.owner.clone());
-        old.collect::<Vec<_>>().iter().for_each(|owner| self.unbind(key, owner.as_bytes()));
+        for owner in old.collect::<Vec<_>>() {
+            self.unbind(key, owner.as_bytes());
+        }
     }
 
     /// The holds of the database, or of all databases, are no longer bound.
@@ -207,7 +209,9 @@ impl Bindings {
     /// Makes the leases of all bindings due for renewal now.
     pub fn renew_all(&mut self, now: Instant) {
         let with_end = self.all.iter().filter(|(_, binding)| binding.renewal.is_some());
-        with_end.map(|(id, _)| *id).collect::<Vec<_>>().into_iter().for_each(|id| self.renew_at(id, Some(now)));
+        for id in with_end.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.renew_at(id, Some(now));
+        }
     }
 
     /// When the next lease must be renewed.

@@ -200,9 +200,10 @@ impl<K: Keys, C> Engine<'_, '_, K, C> {
             return VerdictOfAll::Waits(blocking);
         }
         let names: Vec<&[u8]> = keys.iter().map(|key| &*key.name).collect();
-        match self.withholds(queued.db, &names, queued.owner.as_bytes()) {
-            true => VerdictOfAll::Withheld,
-            false => VerdictOfAll::Admits(admitting),
+        if self.withholds(queued.db, &names, queued.owner.as_bytes()) {
+            VerdictOfAll::Withheld
+        } else {
+            VerdictOfAll::Admits(admitting)
         }
     }
 

@@ -64,9 +64,10 @@ impl Waits {
             return Err(LockError::MaxWaiters(WaiterLimit::Server(limits.max_waiters)));
         }
         let Some(limit) = limits.max_waiters_per_key else { return Ok(()) };
-        match new.names.iter().any(|name| self.queues.waiters_of(new.key(name)) >= limit) {
-            true => Err(LockError::MaxWaiters(WaiterLimit::Key(limit))),
-            false => Ok(()),
+        if new.names.iter().any(|name| self.queues.waiters_of(new.key(name)) >= limit) {
+            Err(LockError::MaxWaiters(WaiterLimit::Key(limit)))
+        } else {
+            Ok(())
         }
     }
 }
@@ -160,9 +161,10 @@ impl Waits {
     /// this visits all requests of the queue.
     pub fn waiters_for(&self, key: KeyRef<'_>) -> usize {
         let Some(queue) = self.queues.of_key(key) else { return 0 };
-        match self.backlog.pending_removals.is_empty() {
-            true => queue.waiters(),
-            false => queue.present().filter(|(_, id)| !self.is_being_removed(*id)).count(),
+        if self.backlog.pending_removals.is_empty() {
+            queue.waiters()
+        } else {
+            queue.present().filter(|(_, id)| !self.is_being_removed(*id)).count()
         }
     }
 

@@ -306,7 +306,9 @@ impl Keyspace {
     pub fn delete(&mut self, key: &Key) {
         if let Some(stored) = self.primary.remove(key) {
             if let Stored::Lock(lock, _) = &stored {
-                lock.held_lock_type().into_iter().for_each(|lock_type| *self.stored_by_others.of_mut(lock_type) -= 1);
+                if let Some(lock_type) = lock.held_lock_type() {
+                    *self.stored_by_others.of_mut(lock_type) -= 1;
+                }
                 self.events.extend(lock.fence().map(|fence| KeyEvent::Removed(key.clone(), fence)));
             }
             self.signal_modified(key);
@@ -327,7 +329,9 @@ impl Keyspace {
     /// Another command has stored a lock under the key.
     fn record_stored(&mut self, key: &Key) {
         if let Some(Stored::Lock(lock, _)) = self.primary.get(key) {
-            lock.held_lock_type().into_iter().for_each(|lock_type| *self.stored_by_others.of_mut(lock_type) += 1);
+            if let Some(lock_type) = lock.held_lock_type() {
+                *self.stored_by_others.of_mut(lock_type) += 1;
+            }
         }
     }
 
@@ -379,9 +383,10 @@ impl Keyspace {
         if let Some(sent_effects) = &mut self.sent_effects {
             sent_effects.push(SentEffect::from(&sent));
         }
-        match self.lags {
-            true => self.unsent.push_back((key.clone(), sent)),
-            false => self.replica.apply(key.clone(), sent),
+        if self.lags {
+            self.unsent.push_back((key.clone(), sent));
+        } else {
+            self.replica.apply(key.clone(), sent);
         }
     }
 
@@ -460,9 +465,10 @@ impl Keys for &mut Keyspace {
     }
 
     fn write_check(&mut self, key: KeyRef<'_>) -> WriteCheck {
-        match self.open_to_command.as_ref().is_some_and(|own| own.as_ref() == key) {
-            true => WriteCheck::Allowed,
-            false => self.write_check,
+        if self.open_to_command.as_ref().is_some_and(|own| own.as_ref() == key) {
+            WriteCheck::Allowed
+        } else {
+            self.write_check
         }
     }
 }

@@ -153,7 +153,9 @@ impl Holdings {
                 None => _ = self.by_owner.insert(*owner, SmallSet::of(id)),
             }
         }
-        before.iter().filter(|owner| !recorded.0.contains(owner)).for_each(|owner| self.remove(*owner, id));
+        for owner in before.iter().filter(|owner| !recorded.0.contains(owner)) {
+            self.remove(*owner, id);
+        }
         true
     }
 
@@ -172,7 +174,9 @@ impl Holdings {
 
     /// The queue was removed. `seen` is the fencing token that it had seen last.
     pub fn forget(&mut self, id: QueueId, recorded: RecordedHolders, seen: Option<Fence>, is_last: bool) {
-        recorded.0.iter().for_each(|owner| self.remove(*owner, id));
+        for owner in &recorded.0 {
+            self.remove(*owner, id);
+        }
         self.must_open.remove(&id);
         self.unheld -= usize::from(seen.is_none());
         self.rescan_pending &= !is_last;

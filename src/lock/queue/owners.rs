@@ -92,7 +92,9 @@ impl Owners {
     /// Forgets all owners without a request.
     #[cfg(any(test, feature = "testing"))]
     pub fn forget_unused(&mut self) {
-        std::mem::take(&mut self.unused).into_iter().flatten().for_each(|id| self.remove_if_unused(id));
+        for id in std::mem::take(&mut self.unused).into_iter().flatten() {
+            self.remove_if_unused(id);
+        }
     }
 
     /// Keeps an owner that has lost its last request, until others replace it.

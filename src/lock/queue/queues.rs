@@ -255,7 +255,9 @@ impl WaitQueues {
             self.wait_timers.set(id, None, until);
         }
         self.requests.insert(id, queued);
-        both.into_iter().for_each(|id| self.mark_other_waits(id));
+        for id in both {
+            self.mark_other_waits(id);
+        }
         if !is_only || has_multiple_keys {
             self.mark_other_waits(id);
         }
@@ -364,9 +366,10 @@ impl WaitQueues {
     pub fn record_holders(&mut self, id: QueueId, lock: Option<&Lock>) -> Vec<RequestId> {
         let Some(queue) = self.table.get_mut(id) else { return Vec::new() };
         let has_changed = self.holdings.record(id, &mut queue.holders, queue.key.db, lock);
-        match has_changed && queue.has_multi_key_requests() {
-            true => self.set_holder_requests(id, lock.and_then(Lock::exclusive_owner)),
-            false => Vec::new(),
+        if has_changed && queue.has_multi_key_requests() {
+            self.set_holder_requests(id, lock.and_then(Lock::exclusive_owner))
+        } else {
+            Vec::new()
         }
     }
 

@@ -676,9 +676,10 @@ fn a_longer_time_to_live_changes_no_holder_and_the_last_of_a_transaction_counts(
             let mut world = World::new();
             world.share("s", "a", 60);
             world.share("s", "b", 60);
-            match together {
-                true => world.happen_together(events),
-                false => events.iter().for_each(|event| world.happen(*event)),
+            if together {
+                world.happen_together(events);
+            } else {
+                events.iter().for_each(|event| world.happen(*event));
             }
             world.pass(end);
             assert_eq!(world.live("s"), 2, "{events:?}");

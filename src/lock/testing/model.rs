@@ -450,7 +450,9 @@ impl Model {
         let mut grants = free.len() as u32;
         for (key, owner) in held {
             if self.holds(key, owner) {
-                lease.into_iter().for_each(|lease| self.start_lease_again(key, owner, Some(lease)));
+                if lease.is_some() {
+                    self.start_lease_again(key, owner, lease);
+                }
                 self.confirm_hold(key, owner);
                 continue;
             }
@@ -507,7 +509,9 @@ impl Model {
 
     /// The owner was granted the key by a command that lock.adopt translates.
     fn is_adopted(&mut self, key: Name, owner: Name) {
-        self.holder(key, owner).into_iter().for_each(|holder| holder.is_native = false);
+        if let Some(holder) = self.holder(key, owner) {
+            holder.is_native = false;
+        }
     }
 
     fn may_be_granted_free(&self, key: Name, owner: Name) -> bool {
@@ -571,11 +575,13 @@ impl Model {
             Claim::Permits(..) | Claim::Slot(_) => {
                 let (Holds::By(number) | Holds::Exactly(number)) = claim.holds();
                 let out: u32 = others().map(|other| other.holds).sum();
-                match () {
-                    () if number > limit => return Err(Refusal::Invalid),
-                    () if wanted == held => return Ok(Say::Has),
-                    () => out + wanted > limit,
+                if number > limit {
+                    return Err(Refusal::Invalid);
                 }
+                if wanted == held {
+                    return Ok(Say::Has);
+                }
+                out + wanted > limit
             }
         };
         Ok(if is_blocked { Say::Blocked } else { Say::Admits })

@@ -57,7 +57,9 @@ impl ReplicaUnderTest {
         keyspace.ahead_ms = i64::try_from(now.ms()).unwrap_or(i64::MAX).saturating_sub_unsigned(keyspace.now_ms);
         let mut keys: Vec<Key> = self.0.keys.keys().cloned().collect();
         keys.sort_by(|a, b| a.name.cmp(&b.name));
-        self.0.fence.into_iter().for_each(|fence| rules.manager.fences.raise(fence));
+        if let Some(fence) = self.0.fence {
+            rules.manager.fences.raise(fence);
+        }
         keyspace.restart_from(self.0);
         rules.finish_and_check();
         for key in &keys {

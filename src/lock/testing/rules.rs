@@ -289,7 +289,9 @@ impl Rules {
 
     fn restart(&mut self, replica: Replica, grace: Ms) {
         let mut fences = FenceClock::default();
-        replica.fence.into_iter().for_each(|fence| fences.raise(fence));
+        if let Some(fence) = replica.fence {
+            fences.raise(fence);
+        }
         let limits = self.manager.limits;
         self.manager = LockManager::default();
         (self.manager.fences, self.manager.limits) = (fences, limits);
@@ -370,9 +372,10 @@ impl Rules {
             let number = self.numbers[&id];
             self.replies.push((number, to_reply(outcome)));
             if let WaitOutcome::Granted { .. } = outcome {
-                match self.disconnecting == Some(number) {
-                    true => self.manager.undelivered(id),
-                    false => self.manager.delivered(id),
+                if self.disconnecting == Some(number) {
+                    self.manager.undelivered(id);
+                } else {
+                    self.manager.delivered(id);
                 }
             }
         }

@@ -292,9 +292,10 @@ impl Simulation {
             self.model.now = self.rules.clocks();
             let renews_multiple = self.model.renewals_due().len() > 1;
             self.model.pass_to(self.rules.clocks());
-            match renews_multiple {
-                true => self.play_in_one_slice(),
-                false => self.play_iterations(),
+            if renews_multiple {
+                self.play_in_one_slice();
+            } else {
+                self.play_iterations();
             }
             self.compare();
             if next == end {

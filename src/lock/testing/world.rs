@@ -412,9 +412,10 @@ impl Model {
         let position = self.new_position(&request.asked.keys, request.asked.owner, false);
         let mut requests = self.requests.clone();
         requests.insert(position, request);
-        match self.would_deadlock(&requests, position) {
-            true => self.replies.push((requests[position].asked.number, WaitReply::Refused(Refusal::Deadlock))),
-            false => self.requests = requests,
+        if self.would_deadlock(&requests, position) {
+            self.replies.push((requests[position].asked.number, WaitReply::Refused(Refusal::Deadlock)));
+        } else {
+            self.requests = requests;
         }
         true
     }

@@ -278,12 +278,11 @@ impl Share {
             Count::Delta(n) => held.saturating_add(n),
             Count::Exactly(n) => held.max(n),
         };
-        match claim.is_read() {
-            true => Share { reads: added(self.reads), ..self },
-            false => {
-                let is_slot = matches!(claim, Claim::Slot { .. }) && self.holds == 0;
-                Share { holds: added(self.holds), has_slot: self.has_slot || is_slot, ..self }
-            }
+        if claim.is_read() {
+            Share { reads: added(self.reads), ..self }
+        } else {
+            let is_slot = matches!(claim, Claim::Slot { .. }) && self.holds == 0;
+            Share { holds: added(self.holds), has_slot: self.has_slot || is_slot, ..self }
         }
     }
 }

@@ -121,7 +121,9 @@ impl Holders {
             let position = self.all.len();
             index.by_owner.insert(owner.clone(), position);
             index.by_until.insert((until, position));
-            slot.into_iter().for_each(|slot| index.slots.get_or_insert_with(Slots::default).give(position, slot));
+            if let Some(slot) = slot {
+                index.slots.get_or_insert_with(Slots::default).give(position, slot);
+            }
         }
         self.all.push(Record { owner, fence, lease, until, holds, reads });
         if self.index.is_none() && self.all.len() > LINEAR_SEARCH_MAX {
@@ -184,9 +186,10 @@ impl Holders {
         for (position, Record { owner, fence, lease, until, holds, reads }) in all.into_iter().enumerate() {
             let slot = slots.and_then(|slots| slots.at(position));
             let holder = Holder { owner, fence, lease, until, holds, reads, slot, origin: Origin::Native };
-            match until.has_passed(now) {
-                true => expired.push(holder),
-                false => self.push(holder),
+            if until.has_passed(now) {
+                expired.push(holder);
+            } else {
+                self.push(holder);
             }
         }
         expired.sort_by_key(|holder| holder.until);
@@ -551,10 +554,7 @@ mod tests {
         while !holders.is_empty() {
             let before = holders.all.capacity();
             holders.remove(holders.len() - 1);
-            let expected = match before > SMALL && holders.len() < before / 8 {
-                true => holders.len() * 2,
-                false => before,
-            };
+            let expected = if before > SMALL && holders.len() < before / 8 { holders.len() * 2 } else { before };
             assert_eq!(holders.all.capacity(), expected, "with {} holders", holders.len());
         }
     }

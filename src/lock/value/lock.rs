@@ -473,9 +473,10 @@ impl Lock {
 
     /// Removes all holds of every owner.
     pub fn evict_all(&mut self) -> Released {
-        match std::mem::replace(self, Lock::Vacant).is_vacant() {
-            true => Released::NotHeld,
-            false => Released::Gone,
+        if std::mem::replace(self, Lock::Vacant).is_vacant() {
+            Released::NotHeld
+        } else {
+            Released::Gone
         }
     }
 

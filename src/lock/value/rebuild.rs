@@ -229,9 +229,10 @@ impl Lock {
     }
 
     fn key_after_ends(&self) -> KeyAfter {
-        match self.is_vacant() {
-            true => KeyAfter::Removed,
-            false => self.last_deadline().map_or(KeyAfter::Same, KeyAfter::Until),
+        if self.is_vacant() {
+            KeyAfter::Removed
+        } else {
+            self.last_deadline().map_or(KeyAfter::Same, KeyAfter::Until)
         }
     }
 }

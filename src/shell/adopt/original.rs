@@ -18,9 +18,10 @@ pub fn check_permission(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), ErrorReply
         return Ok(());
     }
     // SAFETY: the client has a user.
-    match unsafe { may_run_as_caller(ctx, args) } {
-        true => Ok(()),
-        false => Err(errors::ORIGINAL_NOT_PERMITTED),
+    if unsafe { may_run_as_caller(ctx, args) } {
+        Ok(())
+    } else {
+        Err(errors::ORIGINAL_NOT_PERMITTED)
     }
 }
 
@@ -30,9 +31,10 @@ pub fn run(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<OriginalOutcome, ErrorReply
     if reply.error().is_some_and(|words| words.starts_with(b"WRONGTYPE")) {
         return Ok(OriginalOutcome::WrongType);
     }
-    match ctx.reply_with(&reply) {
-        true => Ok(OriginalOutcome::Replied),
-        false => Err(errors::NOT_IN_PROTOCOL),
+    if ctx.reply_with(&reply) {
+        Ok(OriginalOutcome::Replied)
+    } else {
+        Err(errors::NOT_IN_PROTOCOL)
     }
 }
 

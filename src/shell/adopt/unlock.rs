@@ -20,10 +20,7 @@ pub fn publish_unlock(ctx: Ctx<'_>, key: Str<'_>) {
     if !MAIN.adopt.keys.borrow().may_be_a_hash(key) {
         return;
     }
-    let channel = match key.contains(&b'{') {
-        true => [PREFIX, key].concat(),
-        false => [PREFIX, b"{", key, b"}"].concat(),
-    };
+    let channel = if key.contains(&b'{') { [PREFIX, key].concat() } else { [PREFIX, b"{", key, b"}"].concat() };
     publish(ctx, &channel, MESSAGE, Audience::All);
     if write_check::is_in_cluster() {
         publish(ctx, &channel, MESSAGE, Audience::Shard);

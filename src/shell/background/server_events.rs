@@ -33,7 +33,9 @@ pub fn subscribe(ctx: Ctx<'_>, all_flushed: fn()) -> bool {
     let are_subscribed = EVENTS.into_iter().all(|id| subscribe_to_event(ctx, id, on_event));
     if !are_subscribed {
         // The load fails, and Redis 7.0 would keep calling an unloaded module.
-        EVENTS.into_iter().for_each(|id| unsubscribe_from_event(ctx, id));
+        for id in EVENTS {
+            unsubscribe_from_event(ctx, id);
+        }
     }
     are_subscribed
 }

@@ -99,10 +99,8 @@ pub fn acquires_refused(ctx: Ctx<'_>) -> &'static str {
     if flags & raw::REDISMODULE_CTX_FLAGS_OOM != 0 {
         return "OOM";
     }
-    let probed = match is_in_cluster() {
-        true => call_again(ctx, || probe_own_slot(ctx)),
-        false => probe(ctx, OwnedStr::new(b"").as_str()),
-    };
+    let probed =
+        if is_in_cluster() { call_again(ctx, || probe_own_slot(ctx)) } else { probe(ctx, OwnedStr::new(b"").as_str()) };
     match probed {
         Ok(()) => "no",
         Err(refused) => code_of(&refused),

@@ -176,9 +176,10 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
 
     fn read_key<R>(self, key: KeyRef<'_>, look: impl FnOnce(Option<ReadLock<'_>>) -> R) -> Result<R, ErrorReply> {
         let name = OwnedStr::new(key.name);
-        match key.db == Ctx::db(self) {
-            true => read(self, name.as_str(), look),
-            false => self.in_db(key.db, || read(self, name.as_str(), look)),
+        if key.db == Ctx::db(self) {
+            read(self, name.as_str(), look)
+        } else {
+            self.in_db(key.db, || read(self, name.as_str(), look))
         }
     }
 

@@ -330,9 +330,10 @@ const FIRST_UNKNOWN_VALKEY: c_int = 0x0009_0200;
 pub fn asks_on_main_thread_only(ctx: Ctx<'_>) -> bool {
     // SAFETY: the function has no preconditions.
     let version = unsafe { api!(RedisModule_GetServerVersion()) };
-    match is_valkey() {
-        false => version < FIRST_UNKNOWN_REDIS,
-        true => version < FIRST_UNKNOWN_VALKEY && !ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER),
+    if is_valkey() {
+        version < FIRST_UNKNOWN_VALKEY && !ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
+    } else {
+        version < FIRST_UNKNOWN_REDIS
     }
 }
 

@@ -35,10 +35,12 @@ pub enum Caller {
 /// The caller, derived without a context from what applies to the server as a whole.
 pub fn caller() -> Caller {
     let flags = flags();
-    match () {
-        () if flags & (raw::REDISMODULE_CTX_FLAGS_SLAVE | raw::REDISMODULE_CTX_FLAGS_LOADING) != 0 => Caller::Log,
-        () if flags & raw::REDISMODULE_CTX_FLAGS_LUA != 0 => Caller::Script,
-        () => Caller::Connection,
+    if flags & (raw::REDISMODULE_CTX_FLAGS_SLAVE | raw::REDISMODULE_CTX_FLAGS_LOADING) != 0 {
+        Caller::Log
+    } else if flags & raw::REDISMODULE_CTX_FLAGS_LUA != 0 {
+        Caller::Script
+    } else {
+        Caller::Connection
     }
 }
 

@@ -90,8 +90,9 @@ unsafe extern "C" fn load(rdb: *mut raw::RedisModuleIO, format_version: c_int) -
 /// why; RESTORE replies with an error.
 fn is_read(rdb: Rdb, format_version: c_int) -> bool {
     if format_version != rdb_codec::FORMAT_VERSION {
-        let loading = rdb.context().filter(|ctx| ctx.has_flag(LOADING));
-        loading.into_iter().for_each(|ctx| ctx.warn(&rdb_codec::other_version(format_version)));
+        if let Some(ctx) = rdb.context().filter(|ctx| ctx.has_flag(LOADING)) {
+            ctx.warn(&rdb_codec::other_version(format_version));
+        }
     }
     format_version == rdb_codec::FORMAT_VERSION
 }

@@ -23,8 +23,12 @@ fn left(flushed: Flushed, freed: i64) -> i64 {
 /// A key's lock changed from `before` to `after` outside the engine. Main thread only.
 pub fn changed(before: Option<LockType>, after: Option<LockType>) {
     let mut here = MAIN.held.on_main_thread.get();
-    before.into_iter().for_each(|lock_type| *here.of_mut(lock_type) -= 1);
-    after.into_iter().for_each(|lock_type| *here.of_mut(lock_type) += 1);
+    if let Some(lock_type) = before {
+        *here.of_mut(lock_type) -= 1;
+    }
+    if let Some(lock_type) = after {
+        *here.of_mut(lock_type) += 1;
+    }
     MAIN.held.on_main_thread.set(here);
 }
 

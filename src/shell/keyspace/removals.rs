@@ -65,10 +65,12 @@ pub fn record(db: i32, name: Str<'_>, lock: &Lock) {
     if is_in_pass {
         MAIN.removals.in_pass.borrow_mut().push((key, owner.clone(), fence));
     } else {
-        let removal = match () {
-            () if has_expired => LockRemoval::LeaseExpired,
-            () if is_release => LockRemoval::Release,
-            () => LockRemoval::Command,
+        let removal = if has_expired {
+            LockRemoval::LeaseExpired
+        } else if is_release {
+            LockRemoval::Release
+        } else {
+            LockRemoval::Command
         };
         events::record(Event::HoldRemoved(key, owner.clone(), fence, removal));
     }

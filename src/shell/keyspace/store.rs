@@ -391,6 +391,8 @@ pub unsafe fn free(lock: NonNull<Lock>) {
     }
     // SAFETY: as above.
     let lock = unsafe { Box::from_raw(lock.as_ptr()) };
-    lock.held_lock_type().into_iter().for_each(held_counts::freed);
+    if let Some(lock_type) = lock.held_lock_type() {
+        held_counts::freed(lock_type);
+    }
     drop(lock);
 }

@@ -61,7 +61,9 @@ pub fn take(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &mut Wa
 #[inline(never)]
 fn take_wait_times(manager: &mut LockManager, now: &Now) {
     let mut waits = MAIN.figures.waits.borrow_mut();
-    manager.observer.wait_times.take().for_each(|ms| waits.add(now.instant(), ms));
+    for ms in manager.observer.wait_times.take() {
+        waits.add(now.instant(), ms);
+    }
 }
 
 /// Out of line, because most passes have nothing to report.
@@ -69,7 +71,9 @@ fn take_wait_times(manager: &mut LockManager, now: &Now) {
 fn take_occurrences(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &WaitingClients, log: &mut LockLog) {
     let mut reporter =
         Reporter { ctx, now, observe: manager.observer.settings, clients, log, last_reported: None, last_client: None };
-    manager.observer.occurrences.take().into_iter().for_each(|occurrence| reporter.report(occurrence));
+    for occurrence in manager.observer.occurrences.take() {
+        reporter.report(occurrence);
+    }
 }
 
 /// Reports what happened in one engine pass.

@@ -118,9 +118,10 @@ impl Caller {
     pub fn release(&mut self, lock: &Lock, owner: &str, mode: Mode) -> Outcome {
         let request = mode.release(&lock.key, owner);
         self.call(lock, owner, Action::Release { mode }, &request, self.reply_timeout, |reply| {
-            match reply.int() == mode.released() {
-                true => Outcome::Done,
-                false => Outcome::NotHeld,
+            if reply.int() == mode.released() {
+                Outcome::Done
+            } else {
+                Outcome::NotHeld
             }
         })
     }
@@ -137,19 +138,19 @@ impl Caller {
     /// Reads the lock's register as its holder: `LOCK.EXEC … GET`.
     pub fn read(&mut self, lock: &Lock, owner: &str) -> Outcome {
         let request = ["LOCK.EXEC", &lock.key, owner, "GET", &lock.register()].map(String::from);
-        self.call(lock, owner, Action::Read, &request, self.reply_timeout, |reply| match reply.is_null() {
-            true => Outcome::Value(None),
-            false => Outcome::Value(Some(reply.text().parse().expect("a register holds a number"))),
+        self.call(lock, owner, Action::Read, &request, self.reply_timeout, |reply| {
+            if reply.is_null() {
+                Outcome::Value(None)
+            } else {
+                Outcome::Value(Some(reply.text().parse().expect("a register holds a number")))
+            }
         })
     }
 
     /// Writes to the resource outside the server.
     pub fn write_by_fence(&mut self, guarded: &Guarded, lock: &Lock, owner: &str, fence: i64, value: u64) -> Outcome {
         let invoked = self.recorder.now();
-        let outcome = match guarded.write(&lock.key, fence, value) {
-            true => Outcome::Done,
-            false => Outcome::NotHeld,
-        };
+        let outcome = if guarded.write(&lock.key, fence, value) { Outcome::Done } else { Outcome::NotHeld };
         self.record(lock, owner, Action::WriteByFence { fence, value }, invoked, outcome)
     }
 

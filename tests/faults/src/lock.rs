@@ -65,9 +65,10 @@ impl Lock {
 
     /// The key of the register that only holders write. It is in the lock's slot.
     pub fn register(&self) -> String {
-        match self.key.contains('{') {
-            true => format!("register:{}", self.key),
-            false => format!("register:{{{}}}", self.key),
+        if self.key.contains('{') {
+            format!("register:{}", self.key)
+        } else {
+            format!("register:{{{}}}", self.key)
         }
     }
 }

@@ -157,9 +157,10 @@ impl Namespace {
         drop(commands);
         let ended = ip.wait_with_output()?;
         written?;
-        match ended.status.success() {
-            true => Ok(()),
-            false => Err(io::Error::other(format!("ip: {}", String::from_utf8_lossy(&ended.stderr).trim()))),
+        if ended.status.success() {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("ip: {}", String::from_utf8_lossy(&ended.stderr).trim())))
         }
     }
 

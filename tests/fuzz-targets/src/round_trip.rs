@@ -75,10 +75,7 @@ fn any_holder(input: &mut Unstructured<'_>, lock_type: LockType, number: usize, 
         holds,
         reads,
         slot,
-        origin: match lock_type.is_exclusive() && bool::arbitrary(input)? {
-            true => Origin::Adopted,
-            false => Origin::Native,
-        },
+        origin: if lock_type.is_exclusive() && bool::arbitrary(input)? { Origin::Adopted } else { Origin::Native },
     })
 }
 

@@ -144,9 +144,10 @@ fn play(client: &mut Client, lines: &[&str]) {
     for line in lines {
         // An empty word at the end stands for an empty value.
         let words: Vec<&str> = line.split(' ').collect();
-        match line.starts_with('|') {
-            true => _ = send(client, line),
-            false => _ = client.cmd(&words),
+        if line.starts_with('|') {
+            _ = send(client, line);
+        } else {
+            _ = client.cmd(&words);
         }
     }
 }

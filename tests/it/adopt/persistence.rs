@@ -71,16 +71,18 @@ fn restarts_keep_locks_and_strings_with_the_setting_and_without() {
                 rewrite_aof(&server);
             }
             server.kill();
-            match with_setting {
-                true => server.restart_with(&["lock.adopt lock:*"]),
-                false => server.restart(),
+            if with_setting {
+                server.restart_with(&["lock.adopt lock:*"]);
+            } else {
+                server.restart();
             }
             let mut client = server.client();
             assert_are_there(&mut client);
             assert!(!set_nx(&mut client, "lock:k", "z"));
-            match with_setting {
-                true => assert_eq!(client.run("GET lock:k"), Reply::bulk("b")),
-                false => assert!(client.run("GET lock:k").error().starts_with("WRONGTYPE ")),
+            if with_setting {
+                assert_eq!(client.run("GET lock:k"), Reply::bulk("b"));
+            } else {
+                assert!(client.run("GET lock:k").error().starts_with("WRONGTYPE "));
             }
         }
     }

@@ -49,9 +49,10 @@ fn its_name_keys_and_channels_are_checked() {
     let (_server, mut client) = restricted();
     for (line, may) in COMMANDS {
         let reply = client.run(&format!("LOCK.EXEC k a {line}"));
-        match may {
-            true => assert!(!reply.is_error(), "{line}: {reply:?}"),
-            false => assert!(reply.error().starts_with("NOPERM "), "{line}: {reply:?}"),
+        if *may {
+            assert!(!reply.is_error(), "{line}: {reply:?}");
+        } else {
+            assert!(reply.error().starts_with("NOPERM "), "{line}: {reply:?}");
         }
     }
     let reply = client.run("LOCK.EXEC other a PING");

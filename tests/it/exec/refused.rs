@@ -55,9 +55,10 @@ fn blocking_commands_are_refused_on_redis_7_0_and_do_not_block_elsewhere() {
     for line in ["BLPOP list 0", "BRPOP list 0", "BLMOVE list other LEFT LEFT 0", "BZPOPMIN zset 0", "BZPOPMAX zset 0"]
     {
         let reply = client.run(&format!("LOCK.EXEC k a {line}"));
-        match is_old {
-            true => assert!(reply.error().starts_with("ERR LOCK.EXEC cannot run "), "{line}: {reply:?}"),
-            false => assert!(reply.is_null(), "{line}: {reply:?}"),
+        if is_old {
+            assert!(reply.error().starts_with("ERR LOCK.EXEC cannot run "), "{line}: {reply:?}");
+        } else {
+            assert!(reply.is_null(), "{line}: {reply:?}");
         }
     }
     for line in ["XREAD BLOCK 0 STREAMS stream $", "BLMPOP 0 1 list LEFT", "BZMPOP 0 1 zset MIN"] {

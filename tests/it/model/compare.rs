@@ -48,9 +48,10 @@ pub struct Shown<'a> {
 type Result<T = ()> = std::result::Result<T, String>;
 
 fn check<T: PartialEq + std::fmt::Debug>(what: &str, key: Name, shown: T, expected: T) -> Result {
-    match shown == expected {
-        true => Ok(()),
-        false => Err(format!("{what} of {key} is {shown:?}, but the contract says {expected:?}")),
+    if shown == expected {
+        Ok(())
+    } else {
+        Err(format!("{what} of {key} is {shown:?}, but the contract says {expected:?}"))
     }
 }
 
@@ -135,9 +136,10 @@ impl Shown<'_> {
     /// A key with multiple holders follows their expiry only when a command accesses it; until then it may live longer.
     fn compare_ttl(&self, what: &str, key: Name, value: Option<&Value>, shown: i64, expected: i64) -> Result {
         let lives_longer = expected >= 0 && (shown == -1 || shown > expected);
-        match lives_longer && may_have_had_multiple(value) {
-            true => Ok(()),
-            false => check(what, key, shown, expected),
+        if lives_longer && may_have_had_multiple(value) {
+            Ok(())
+        } else {
+            check(what, key, shown, expected)
         }
     }
 
@@ -179,9 +181,10 @@ impl Shown<'_> {
         self.compare_holders(fences, key, lock, rows).map_err(wrong)?;
         let newest = rows.iter().map(|row| row.get("fence").int()).max();
         let fence = info.get("fence").int();
-        match Some(fence) < newest {
-            true => Err(wrong(format!("the fence of {key} is below a holder's"))),
-            false => Ok(()),
+        if Some(fence) < newest {
+            Err(wrong(format!("the fence of {key} is below a holder's")))
+        } else {
+            Ok(())
         }
     }
 

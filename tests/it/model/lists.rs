@@ -40,9 +40,10 @@ pub fn compare(keys: Vec<(Name, &Reply, &Reply)>, lists: &[Reply]) -> Result<(),
     let mut sorted = listed.clone();
     sorted.sort_unstable();
     expected.sort_unstable();
-    match is_in_order && sorted == expected {
-        true => Ok(()),
-        false => Err(format!("LOCK.TOP lists {listed:?}, and LOCK.INFO and LOCK.WAITERS say {expected:?}")),
+    if is_in_order && sorted == expected {
+        Ok(())
+    } else {
+        Err(format!("LOCK.TOP lists {listed:?}, and LOCK.INFO and LOCK.WAITERS say {expected:?}"))
     }
 }
 

@@ -100,9 +100,10 @@ impl Play<'_> {
             },
         };
         let line = || wire::line(command, self.now.wall);
-        match is_same {
-            true => Ok(()),
-            false => Err(format!("{}: {reply:?}, but the contract says {expected:?}", line())),
+        if is_same {
+            Ok(())
+        } else {
+            Err(format!("{}: {reply:?}, but the contract says {expected:?}", line()))
         }
     }
 

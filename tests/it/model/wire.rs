@@ -85,12 +85,11 @@ fn set_nx(asked: &Acquire, is_absolute: bool, wall: Ms) -> String {
         Some(lease) if is_absolute => ("PXAT", wall + lease),
         Some(lease) => ("PX", lease),
     };
-    match is_of_script(asked) {
-        true => {
-            let script = "return(redis.call('SET',KEYS[1],ARGV[1],'NX',ARGV[2],ARGV[3]))";
-            format!("EVAL {script} 1 {key} {owner} {unit} {time}")
-        }
-        false => format!("SET {key} {owner} {unit} {time} NX"),
+    if is_of_script(asked) {
+        let script = "return(redis.call('SET',KEYS[1],ARGV[1],'NX',ARGV[2],ARGV[3]))";
+        format!("EVAL {script} 1 {key} {owner} {unit} {time}")
+    } else {
+        format!("SET {key} {owner} {unit} {time} NX")
     }
 }
 

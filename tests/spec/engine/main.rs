@@ -53,10 +53,11 @@ fn play_real(file: &str, text: &str) {
                     continue;
                 }
                 let played = play(file, &promise, real);
-                match played.is_ok() {
-                    true => real.reset(),
+                if played.is_ok() {
+                    real.reset();
+                } else {
                     // After a failure its leftovers must not affect the next transcript.
-                    false => shared = None,
+                    shared = None;
                 }
                 played
             }

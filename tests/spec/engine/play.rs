@@ -120,9 +120,10 @@ impl<B: Backend> Play<'_, B> {
             },
             End::Reply(pattern) => {
                 let reply = self.backend.reply(connection_name)?;
-                match pattern.matches(&reply, &mut self.names) {
-                    true => Ok(()),
-                    false => Err(format!("came: {reply:?}")),
+                if pattern.matches(&reply, &mut self.names) {
+                    Ok(())
+                } else {
+                    Err(format!("came: {reply:?}"))
                 }
             }
         }

@@ -39,10 +39,11 @@ pub struct Real {
 impl Real {
     /// A server for transcripts that need only one.
     pub fn start() -> Real {
-        let mut real = match cfg!(target_os = "linux") {
-            true => Real::over(vec![Server::builder().config("hz 500").clocks(START).start()], Some(START)),
-            false => return Real::over(vec![Server::start()], None),
-        };
+        if !cfg!(target_os = "linux") {
+            return Real::over(vec![Server::start()], None);
+        }
+        let clocked = Server::builder().config("hz 500").clocks(START).start();
+        let mut real = Real::over(vec![clocked], Some(START));
         if !real.uses_its_clocks() {
             real = Real::over(vec![Server::start()], None);
         }
@@ -143,9 +144,10 @@ impl Real {
 
     fn is_blocked(&mut self, connection_name: &str) -> Result<bool, String> {
         let id = self.connections.get(connection_name).ok_or("there is no such connection")?.1;
-        let line = match connection_name.ends_with('\'') {
-            true => self.servers[1].client().run(&format!("CLIENT LIST ID {id}")),
-            false => self.control.run(&format!("CLIENT LIST ID {id}")),
+        let line = if connection_name.ends_with('\'') {
+            self.servers[1].client().run(&format!("CLIENT LIST ID {id}"))
+        } else {
+            self.control.run(&format!("CLIENT LIST ID {id}"))
         };
         let flags = line.text().split_whitespace().find_map(|field| field.strip_prefix("flags="));
         Ok(flags.is_some_and(|flags| flags.contains('b')))
@@ -230,9 +232,10 @@ impl Backend for Real {
         let (client, id) = self.connections.remove(connection_name).ok_or("there is no such connection")?;
         drop(client);
         let has_exited = |real: &mut Real| {
-            let line = match connection_name.ends_with('\'') {
-                true => real.servers[1].client().run(&format!("CLIENT LIST ID {id}")),
-                false => real.control.run(&format!("CLIENT LIST ID {id}")),
+            let line = if connection_name.ends_with('\'') {
+                real.servers[1].client().run(&format!("CLIENT LIST ID {id}"))
+            } else {
+                real.control.run(&format!("CLIENT LIST ID {id}"))
             };
             Ok(line.bytes().is_empty().then_some(()))
         };

@@ -50,9 +50,10 @@ impl Backend for Simulated {
 
     fn waits(&mut self, connection_name: &str) -> Result<(), String> {
         self.is_silent(connection_name)?;
-        match self.server.is_blocked(self.number(connection_name)?) {
-            true => Ok(()),
-            false => Err("it does not wait".into()),
+        if self.server.is_blocked(self.number(connection_name)?) {
+            Ok(())
+        } else {
+            Err("it does not wait".into())
         }
     }
 
@@ -63,12 +64,11 @@ impl Backend for Simulated {
     }
 
     fn is_closed(&mut self, connection_name: &str) -> Result<(), String> {
-        match self.server.is_connected(self.number(connection_name)?) {
-            false => {
-                self.connections.remove(connection_name);
-                Ok(())
-            }
-            true => Err("it is open".into()),
+        if self.server.is_connected(self.number(connection_name)?) {
+            Err("it is open".into())
+        } else {
+            self.connections.remove(connection_name);
+            Ok(())
         }
     }
 

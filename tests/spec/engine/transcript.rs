@@ -161,9 +161,10 @@ pub fn promises(text: &str) -> Vec<Promise> {
 
 /// One promise, or one per lock type.
 fn played(lines: &[(usize, String)]) -> Vec<Promise> {
-    match lines.iter().any(|(_, line)| line == WITH_EVERY_LOCK_TYPE) {
-        true => LOCK_TYPES.iter().map(|lock_type| promise(lines, Some(lock_type))).collect(),
-        false => vec![promise(lines, None)],
+    if lines.iter().any(|(_, line)| line == WITH_EVERY_LOCK_TYPE) {
+        LOCK_TYPES.iter().map(|lock_type| promise(lines, Some(lock_type))).collect()
+    } else {
+        vec![promise(lines, None)]
     }
 }
 

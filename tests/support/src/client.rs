@@ -267,9 +267,10 @@ impl Client {
                 return Ok(reply);
             }
             // A reply that has begun is read to its end.
-            let limit = match self.inbox.is_empty() {
-                true => deadline.saturating_duration_since(Instant::now()).max(SHORTEST),
-                false => LIMIT,
+            let limit = if self.inbox.is_empty() {
+                deadline.saturating_duration_since(Instant::now()).max(SHORTEST)
+            } else {
+                LIMIT
             };
             self.limit_reads(limit)?;
             match self.inbox.fill(&mut self.stream) {

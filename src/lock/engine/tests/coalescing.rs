@@ -185,9 +185,10 @@ fn a_release_ends_a_reserved_position_with_coalesce_and_a_failed_release_does_no
         let now = fixture.server.now();
         fixture.manager.leave(&now, ids[0], Leave::Detach);
         assert_eq!(fixture.manager.queues().reserved_positions(), 1);
-        match is_failed {
-            true => release_failed(&mut fixture, "a"),
-            false => release(&mut fixture, "a"),
+        if is_failed {
+            release_failed(&mut fixture, "a");
+        } else {
+            release(&mut fixture, "a");
         }
         drain_all(&mut fixture);
         assert_eq!(

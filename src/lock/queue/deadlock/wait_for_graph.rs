@@ -174,10 +174,14 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
                 let all = queues.of_owner(Some(id)).waiting();
                 all.filter(move |(_, queued)| (queued.claim == Claim::AdoptedMutex) == is_adopted)
             };
-            waiting(false).for_each(|(id, queued)| self.add_queued(owner, id, queued));
+            for (id, queued) in waiting(false) {
+                self.add_queued(owner, id, queued);
+            }
             // An owner without a request that must be served is free, whatever it is granted.
             if self.owners[owner].unserved > 1 {
-                waiting(true).for_each(|(id, queued)| self.add_queued(owner, id, queued));
+                for (id, queued) in waiting(true) {
+                    self.add_queued(owner, id, queued);
+                }
             }
         }
     }

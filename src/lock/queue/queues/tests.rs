@@ -231,9 +231,10 @@ fn a_multi_key_request_counts_on_a_key_until_its_owner_loses_it_or_it_no_longer_
         }
         let [id, other] = ["a", "c"].map(|owner| fixture.wait(owner, "kl", MUTEX));
         let queue = fixture.queues.id_of(key("k").as_ref()).unwrap();
-        match is_first_held {
-            true => fixture.queues.add_holder_request(id, queue),
-            false => assert_eq!(fixture.hold("a", "k", MUTEX), []),
+        if is_first_held {
+            fixture.queues.add_holder_request(id, queue);
+        } else {
+            assert_eq!(fixture.hold("a", "k", MUTEX), []);
         }
         assert_eq!(fixture.hold("a", "k", MUTEX), [], "the same holder");
         match how_it_ends {

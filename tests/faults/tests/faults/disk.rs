@@ -116,12 +116,11 @@ fn refuse_writes(
         until("a lease has ended", || !is_held());
         let refused = aside.release(&lasting, &holder, Mode::Mutex);
         assert!(matches!(&refused, Outcome::Refused(error) if error.starts_with("MISCONF ")), "{refused:?}");
-        match expires_in_between {
-            true => {
-                expiring_waits.assert_waits();
-                ended += 1;
-            }
-            false => short_lease *= 2,
+        if expires_in_between {
+            expiring_waits.assert_waits();
+            ended += 1;
+        } else {
+            short_lease *= 2;
         }
         lasting_waits.assert_waits();
         outages.push(closed..recorder.now());

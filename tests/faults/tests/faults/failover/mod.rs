@@ -28,9 +28,10 @@ pub fn role(server: &Server) -> Option<String> {
 pub fn replication(server: &Server) -> Option<Info> {
     let mut client = Client::try_connect(server.port()).ok()?;
     let reply = client.try_cmd_within(&["INFO", "replication"], Duration::from_secs(1)).ok()?;
-    match reply.is_error() {
-        true => None,
-        false => Some(Info::parse(reply.text())),
+    if reply.is_error() {
+        None
+    } else {
+        Some(Info::parse(reply.text()))
     }
 }
 

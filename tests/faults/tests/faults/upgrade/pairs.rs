@@ -17,9 +17,10 @@ fn a_replica_on_another_server_follows_as_documented() {
     }
     for other in others {
         eprintln!("{} follows {}", other.line, tested.line);
-        match should_follow(&tested.line, &other.line) {
-            true => follows_and_takes_over(&tested, &other),
-            false => cannot_read_the_rdb(&tested, &other),
+        if should_follow(&tested.line, &other.line) {
+            follows_and_takes_over(&tested, &other);
+        } else {
+            cannot_read_the_rdb(&tested, &other);
         }
     }
 }
