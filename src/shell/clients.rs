@@ -31,9 +31,8 @@ use super::clock;
 use super::ffi::blocked::{BlockCallbacks, BlockedClient, BlockedId};
 use super::ffi::context::{guard, Ctx};
 use super::ffi::server::{may_publish, publish, Audience, User};
-use super::ffi::string::{OwnedStr, Str};
+use super::ffi::string::{OwnedStr, Str, StrOfKey};
 use super::granted_here;
-use super::key_name::StrOfKey;
 
 /// The waiting clients, by request.
 #[derive(Default)]
@@ -219,7 +218,7 @@ impl Park for PassClients<'_> {
         };
         let owner = owner.to_owner();
         let adopted_key = (claim == Claim::AdoptedMutex).then(|| key.into());
-        let may_be_waited_for = || self.arguments.names.iter().any(|name| granted_here::may_be_waited_for(name));
+        let may_be_waited_for = || self.arguments.names.iter().any(|name| adopt::may_be_waited_for(name));
         let is_waited_for_by_sets = claim.lock_type() == LockType::Mutex && may_be_waited_for();
         let on_delivered = self.on_delivered;
         let (client, outcome) = (ClientId(self.ctx.client_id()), None);

@@ -1,9 +1,11 @@
 //! The wall clock, by which the server expires keys and leases, and the monotonic clock.
 
+use std::cell::Cell;
+
 use lock::value::time::{Instant, Now, Timestamp};
 
+use super::ffi::main_thread::MainThread;
 use super::ffi::time as ffi;
-use super::main_state::{TimeSlice, MAIN};
 
 /// The wall clock was set if its difference to the monotonic clock has changed by more than this. A smaller change may
 /// be rounding, or a delay between the two readings. Small changes add up until the sum exceeds this.
@@ -30,6 +32,31 @@ const REMOVAL_NS: u64 = 400;
 /// How long an event-loop iteration of a busy server takes at most, without scripts and other slow commands.
 const ITERATION_US: u64 = 20_000;
 
+static CLOCK: MainThread<Clock> = MainThread::new(Clock {
+    slice: Cell::new(TimeSlice { began_us: None, ends_us: 0, ended_us: 0, taken_us: 0, removals: 0 }),
+    ahead_ms: Cell::new(None),
+});
+
+struct Clock {
+    slice: Cell<TimeSlice>,
+    /// By how many milliseconds the wall clock was ahead of the monotonic clock when last read.
+    ahead_ms: Cell<Option<i64>>,
+}
+
+/// The current or last time slice, in microseconds of the monotonic clock.
+#[derive(Clone, Copy)]
+struct TimeSlice {
+    /// `None` between slices.
+    began_us: Option<u64>,
+    ends_us: u64,
+    /// When the last slice ended.
+    ended_us: u64,
+    /// The time used by earlier slices that no pause has made up for.
+    taken_us: u64,
+    /// The locks that the server has removed since.
+    removals: u64,
+}
+
 /// Starts to detect changes of the wall clock. Call it at module start.
 pub fn start() {
     was_set();
@@ -51,17 +78,17 @@ pub fn for_expiry() -> Now {
 /// Begins a time slice, which [`end_slice`] ends, and returns the time.
 pub fn begin_slice() -> u64 {
     let now_us = ffi::monotonic_us();
-    let slice = MAIN.clock.slice.get().after_pause(now_us);
-    MAIN.clock.slice.set(TimeSlice { began_us: Some(now_us), ..slice });
+    let slice = CLOCK.slice.get().after_pause(now_us);
+    CLOCK.slice.set(TimeSlice { began_us: Some(now_us), ..slice });
     now_us
 }
 
 /// Ends the time slice, and returns the time.
 pub fn end_slice() -> u64 {
     let now_us = ffi::monotonic_us();
-    let slice = MAIN.clock.slice.get();
+    let slice = CLOCK.slice.get();
     let taken_us = slice.taken_us + slice.began_us.map_or(0, |began_us| now_us.saturating_sub(began_us));
-    MAIN.clock.slice.set(TimeSlice { began_us: None, ended_us: now_us, taken_us, ..slice });
+    CLOCK.slice.set(TimeSlice { began_us: None, ended_us: now_us, taken_us, ..slice });
     now_us
 }
 
@@ -77,11 +104,11 @@ impl TimeSlice {
 
 /// Whether the time slice is used up after this many units of work. The first unit begins a slice unless one has begun.
 fn charge_budget(units: u32) -> bool {
-    let slice = MAIN.clock.slice.get();
+    let slice = CLOCK.slice.get();
     if units == 1 {
         if slice.began_us.is_none() {
             let TimeSlice { ends_us, .. } = slice.after_pause(ffi::monotonic_us());
-            MAIN.clock.slice.set(TimeSlice { ends_us, ..slice });
+            CLOCK.slice.set(TimeSlice { ends_us, ..slice });
         }
         return false;
     }
@@ -90,14 +117,14 @@ fn charge_budget(units: u32) -> bool {
 
 /// The server has removed a lock outside an engine pass, which shortens the next time slice.
 pub fn count_removal() {
-    let slice = MAIN.clock.slice.get();
-    MAIN.clock.slice.set(TimeSlice { removals: slice.removals + 1, ..slice });
+    let slice = CLOCK.slice.get();
+    CLOCK.slice.set(TimeSlice { removals: slice.removals + 1, ..slice });
 }
 
 /// Shortens the time slice by the microseconds that its work will cost the server afterwards.
 pub fn shorten_slice(us: u64) {
-    let slice = MAIN.clock.slice.get();
-    MAIN.clock.slice.set(TimeSlice { ends_us: slice.ends_us.saturating_sub(us), ..slice });
+    let slice = CLOCK.slice.get();
+    CLOCK.slice.set(TimeSlice { ends_us: slice.ends_us.saturating_sub(us), ..slice });
 }
 
 /// The monotonic clock.
@@ -114,10 +141,10 @@ pub fn ms_until(timestamp: Timestamp) -> u64 {
 /// Whether the wall clock was set since the previous call.
 pub fn was_set() -> bool {
     let ahead_ms = ffi::wall_ms().wrapping_sub(ffi::monotonic_us() / 1000) as i64;
-    let before = MAIN.clock.ahead_ms.get();
+    let before = CLOCK.ahead_ms.get();
     let is_same = before.is_some_and(|before| before.abs_diff(ahead_ms) <= TOLERANCE_MS);
     if !is_same {
-        MAIN.clock.ahead_ms.set(Some(ahead_ms));
+        CLOCK.ahead_ms.set(Some(ahead_ms));
     }
     !is_same && before.is_some()
 }

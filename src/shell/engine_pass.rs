@@ -26,8 +26,8 @@ use super::ffi::context::{guard, Ctx};
 use super::ffi::main_thread;
 use super::ffi::string::Str;
 use super::ffi::time::{poke_event_loop, sleeps_past_new_timers};
+use super::figures::FIGURES;
 use super::keyspace::store::{Store, StoredKey};
-use super::main_state::MAIN;
 use super::observe::{keyspace_events, report};
 use super::state::{self, State};
 
@@ -312,7 +312,7 @@ impl Drop for MeasuredPass {
     fn drop(&mut self) {
         let Some(began_us) = self.began_us else { return };
         let now_us = clock::end_slice();
-        let mut longest = MAIN.figures.longest_pass.borrow_mut();
+        let mut longest = FIGURES.longest_pass.borrow_mut();
         let longest_us = longest.current(Instant::from_ms(now_us / 1000));
         *longest_us = (*longest_us).max(now_us.saturating_sub(began_us));
     }

@@ -1,10 +1,23 @@
 //! Figures of the last one to two minutes in bounded memory: durations of waits, and the longest engine pass. Also
 //! rate limiting of log lines.
 
+use std::cell::RefCell;
 use std::mem;
 
 use hdrhistogram::Histogram;
 use lock::value::time::Instant;
+
+use super::ffi::main_thread::MainThread;
+
+pub static FIGURES: MainThread<Figures> =
+    MainThread::new(Figures { waits: RefCell::new(Durations::new()), longest_pass: RefCell::new(Windows::new(0, 0)) });
+
+/// Measured durations.
+pub struct Figures {
+    /// From queueing to grant.
+    pub waits: RefCell<Durations>,
+    pub longest_pass: RefCell<Windows<u64>>,
+}
 
 const WINDOW_MS: u64 = 60_000;
 

@@ -2,31 +2,42 @@
 //! `lock.adopt-wait`, a connection that holds a lock must not wait for itself, and an operator wants to find the client
 //! that holds a lock. The stored lock does not contain the connection.
 
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
 use command::host::GrantedTo;
 use lock::key::ClientId;
 use lock::value::fence::Fence;
 
 use super::ffi::blocked::BlockedId;
 use super::ffi::context::Ctx;
+use super::ffi::main_thread::MainThread;
 use super::ffi::server::{client_address, client_name};
-use super::main_state::MAIN;
-use super::settings;
+
+static GRANTED_HERE: MainThread<GrantedHere> = MainThread::new(GrantedHere {
+    granted: RefCell::new(BTreeSet::new()),
+    clients: RefCell::new(BTreeMap::new()),
+    waiting: RefCell::new(BTreeSet::new()),
+});
+
+struct GrantedHere {
+    /// The connections of the newest grants.
+    granted: RefCell<BTreeSet<(Fence, Option<ClientId>)>>,
+    /// The connections that were granted adopted locks.
+    clients: RefCell<BTreeMap<ClientId, GrantedTo>>,
+    /// The clients that wait in a SET.
+    waiting: RefCell<BTreeSet<BlockedId>>,
+}
 
 /// How many grants are remembered, the newest ones. A connection whose grant is forgotten may wait for itself once, for
 /// at most `lock.adopt-wait`.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// Whether a SET may wait for this key.
-#[inline]
-pub fn may_be_waited_for(key: &[u8]) -> bool {
-    settings::adopt_wait().is_some() && MAIN.adopt.keys.borrow().may_hold_adopted(key)
-}
-
 /// Records that the connection was granted a lock with this fencing token. `None` stands for a script or another
 /// module, because the server does not reveal which connection runs a script. A grant may have more than one
 /// connection, because a request can be repeated on another one, and multiple keys may share the fencing token.
 pub fn record(fence: Fence, client: Option<ClientId>) {
-    let mut grants = MAIN.adopt.granted.borrow_mut();
+    let mut grants = GRANTED_HERE.granted.borrow_mut();
     grants.insert((fence, client));
     while grants.len() > MAX_REMEMBERED {
         grants.pop_first();
@@ -36,7 +47,7 @@ pub fn record(fence: Fence, client: Option<ClientId>) {
 /// As [`record`], for an adopted lock. LOCK.INFO and LOCK.LOG show its connection.
 pub fn record_adopted(ctx: Ctx<'_>, fence: Fence, client: Option<ClientId>) {
     record(fence, client);
-    let mut clients = MAIN.adopt.clients.borrow_mut();
+    let mut clients = GRANTED_HERE.clients.borrow_mut();
     if let Some(client) = client.filter(|client| !clients.contains_key(client)) {
         // Looked up once per connection, because the server queries its socket. Remains known after the connection has
         // closed.
@@ -49,25 +60,25 @@ pub fn record_adopted(ctx: Ctx<'_>, fence: Fence, client: Option<ClientId>) {
 
 /// The connection that was granted an adopted lock with this fencing token, if known.
 pub fn granted_to(fence: Fence) -> Option<(ClientId, GrantedTo)> {
-    let granted = MAIN.adopt.granted.borrow();
+    let granted = GRANTED_HERE.granted.borrow();
     let of_fence = granted.range((fence, None)..).take_while(|(of, _)| *of == fence);
     let client = of_fence.filter_map(|(_, client)| *client).next()?;
-    Some((client, MAIN.adopt.clients.borrow().get(&client)?.clone()))
+    Some((client, GRANTED_HERE.clients.borrow().get(&client)?.clone()))
 }
 
 /// Whether the connection was granted the lock with this fencing token, or may have been by a script that it sent.
 pub fn may_belong_to(fence: Fence, client: ClientId) -> bool {
-    let granted = MAIN.adopt.granted.borrow();
+    let granted = GRANTED_HERE.granted.borrow();
     granted.contains(&(fence, None)) || granted.contains(&(fence, Some(client)))
 }
 
 /// A client starts waiting in a SET.
 pub fn start_waiting(blocked: BlockedId) {
-    MAIN.adopt.waiting.borrow_mut().insert(blocked);
+    GRANTED_HERE.waiting.borrow_mut().insert(blocked);
 }
 
 pub fn stop_waiting(blocked: BlockedId) {
-    let mut waiting = MAIN.adopt.waiting.borrow_mut();
+    let mut waiting = GRANTED_HERE.waiting.borrow_mut();
     if !waiting.is_empty() {
         waiting.remove(&blocked);
     }
@@ -75,5 +86,5 @@ pub fn stop_waiting(blocked: BlockedId) {
 
 /// Whether this client waits in a SET.
 pub fn is_waiting(blocked: BlockedId) -> bool {
-    MAIN.adopt.waiting.borrow().contains(&blocked)
+    GRANTED_HERE.waiting.borrow().contains(&blocked)
 }

@@ -1,8 +1,11 @@
 //! The shell: everything that calls the server or is called by it, and all unsafe code.
 //!
 //! Imports run one way, from left to right: `start`, `commands`, `engine_pass`, `observe`, `keyspace`, `state`,
-//! `clients`, `adopt`, `background`, `replication`, `settings`, `clock`, `granted_here`, `connections`, `main_state`,
-//! `figures`, `detected_stall`, `event`, `key_name`, `slots`, `ffi`.
+//! `clients`, `adopt`, `background`, `replication`, `settings`, `clock`, `granted_here`, `connections`, `figures`,
+//! `slots`, `ffi`.
+//!
+//! What callbacks access while an engine pass has the [`State`](state::State) borrowed, and what commands check before
+//! they borrow it, is in cells of a private `static` of its module ([`MainThread`](ffi::main_thread::MainThread)).
 
 mod adopt;
 mod background;
@@ -10,15 +13,11 @@ mod clients;
 mod clock;
 mod commands;
 mod connections;
-mod detected_stall;
 mod engine_pass;
-mod event;
 mod ffi;
 mod figures;
 mod granted_here;
-mod key_name;
 mod keyspace;
-mod main_state;
 mod observe;
 mod replication;
 mod settings;

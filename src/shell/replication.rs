@@ -14,16 +14,28 @@
 //! the end of loading. So if a backlog is the only consumer, the server's cron checks again. In a cluster, where
 //! effects are also streamed to move slots, they always count as consumed.
 
+use std::cell::Cell;
+
 use command::effect::{encode_hold, APPLY};
 use lock::value::lock::Lock;
 use lock::value::time::{Deadline, Timestamp};
 use redis_module::raw;
 
 use crate::shell::ffi::context::Ctx;
+use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::replicate::{AofRewrite, Rest};
 use crate::shell::ffi::server::info_field;
 use crate::shell::ffi::string::Str;
-use crate::shell::main_state::MAIN;
+
+// Until consumers have been counted, assume there is one.
+static CONSUMERS: MainThread<Consumers> =
+    MainThread::new(Consumers { is_any: Cell::new(true), is_backlog_only: Cell::new(false) });
+
+/// Consumers of effects.
+struct Consumers {
+    is_any: Cell<bool>,
+    is_backlog_only: Cell<bool>,
+}
 
 /// What makes a change to the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +115,7 @@ pub fn rewrite(aof: AofRewrite, key: Str<'_>, lock: &Lock) {
 /// A timer's change is always sent, because the module API has no other way to count it.
 #[inline]
 fn must_send_or_count(ctx: Ctx<'_>, source: ChangeSource) -> bool {
-    if source == ChangeSource::Timer || MAIN.consumers.is_any.get() {
+    if source == ChangeSource::Timer || CONSUMERS.is_any.get() {
         return true;
     }
     ctx.replicate_verbatim();
@@ -116,13 +128,13 @@ pub fn count_consumers(ctx: Ctx<'_>) {
     let is_there = |field| info_field(ctx, c"replication", field) != Some(0);
     let is_streamed = ctx.has_flag(always) || is_there(c"connected_slaves");
     let is_backlog = !is_streamed && is_there(c"repl_backlog_active");
-    MAIN.consumers.is_backlog_only.set(is_backlog);
-    MAIN.consumers.is_any.set(is_streamed || is_backlog);
+    CONSUMERS.is_backlog_only.set(is_backlog);
+    CONSUMERS.is_any.set(is_streamed || is_backlog);
 }
 
 /// The server's cron: checks for a backlog that ended without an event.
 pub fn cron(ctx: Ctx<'_>) {
-    if MAIN.consumers.is_backlog_only.get() {
+    if CONSUMERS.is_backlog_only.get() {
         count_consumers(ctx);
     }
 }

@@ -6,12 +6,12 @@
 //! looks at the key. Once registered it stays, because native locks under former patterns are served until they have
 //! ended.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
 use command::adopted::seen::{self, Caller, Seen};
-use command::adopted::{self, BadPatterns, Mode, Original, PatternRow, MOST_PATTERNS, ORIGINALS};
+use command::adopted::{self, AdoptedKeys, BadPatterns, Mode, Original, PatternRow, MOST_PATTERNS, ORIGINALS};
 use command::errors::Quoted;
 use command::host::VisitedKey;
 use lock::value::claim::LockType;
@@ -22,10 +22,11 @@ use super::background::timer;
 use super::clock;
 use super::ffi::context::{guard, Ctx};
 use super::ffi::filter::{self, FilteredCommand};
+use super::ffi::main_thread::MainThread;
 use super::ffi::module::Text;
 use super::ffi::server::version;
 use super::ffi::string::OwnedStr;
-use super::main_state::MAIN;
+use super::settings;
 
 pub mod original;
 mod subcommands;
@@ -33,19 +34,55 @@ pub mod unlock;
 
 pub use subcommands::register;
 
-pub static PATTERNS: Text = Text { get: || text_of(&MAIN.adopt.setting), set: set_patterns };
+static ADOPTION: MainThread<Adopt> = MainThread::new(Adopt {
+    keys: RefCell::new(AdoptedKeys::none()),
+    observed: RefCell::new(AdoptedKeys::none()),
+    is_observing: Cell::new(false),
+    may_begin_with: [const { Cell::new(false) }; 256],
+    has_hashes: Cell::new(false),
+    setting: RefCell::new(None),
+    observed_setting: RefCell::new(None),
+    known: Cell::new(0),
+    is_filtering: Cell::new(false),
+    is_calling_original: Cell::new(false),
+    released: Cell::new(0),
+});
 
-pub static OBSERVED: Text = Text { get: || text_of(&MAIN.adopt.observed_setting), set: set_observed };
+/// Commands of other lock libraries.
+struct Adopt {
+    keys: RefCell<AdoptedKeys>,
+    /// The patterns that are only observed.
+    observed: RefCell<AdoptedKeys>,
+    is_observing: Cell<bool>,
+    /// Whether a matching key, including observed ones, may begin with this byte.
+    may_begin_with: [Cell<bool>; 256],
+    /// Whether any pattern is for locks in a hash.
+    has_hashes: Cell<bool>,
+    /// The settings as the operator wrote them.
+    setting: RefCell<Option<OwnedStr>>,
+    observed_setting: RefCell<Option<OwnedStr>>,
+    /// The original commands that the server has, one bit each.
+    known: Cell<u32>,
+    is_filtering: Cell<bool>,
+    /// Whether the next command that the filter sees was called by the module itself.
+    is_calling_original: Cell<bool>,
+    /// How many locks were released by DEL.
+    released: Cell<u64>,
+}
+
+pub static PATTERNS: Text = Text { get: || text_of(&ADOPTION.setting), set: set_patterns };
+
+pub static OBSERVED: Text = Text { get: || text_of(&ADOPTION.observed_setting), set: set_observed };
 
 /// Sets the patterns, effective from the next command.
 ///
 /// # Errors
 /// The error message for the operator.
 fn set_patterns(setting: &[u8]) -> Result<(), String> {
-    let changed = MAIN.adopt.keys.borrow().change(setting).map_err(|bad| error_text(&bad))?;
-    MAIN.adopt.has_hashes.set(changed.has_hashes());
-    MAIN.adopt.keys.replace(changed);
-    MAIN.adopt.setting.replace(Some(OwnedStr::new(setting)));
+    let changed = ADOPTION.keys.borrow().change(setting).map_err(|bad| error_text(&bad))?;
+    ADOPTION.has_hashes.set(changed.has_hashes());
+    ADOPTION.keys.replace(changed);
+    ADOPTION.setting.replace(Some(OwnedStr::new(setting)));
     changed_patterns(Mode::Adopt);
     Ok(())
 }
@@ -55,10 +92,10 @@ fn set_patterns(setting: &[u8]) -> Result<(), String> {
 /// # Errors
 /// See `set_patterns`.
 fn set_observed(setting: &[u8]) -> Result<(), String> {
-    let changed = MAIN.adopt.observed.borrow().observe(setting).map_err(|bad| error_text(&bad))?;
-    MAIN.adopt.is_observing.set(!changed.is_empty());
-    MAIN.adopt.observed.replace(changed);
-    MAIN.adopt.observed_setting.replace(Some(OwnedStr::new(setting)));
+    let changed = ADOPTION.observed.borrow().observe(setting).map_err(|bad| error_text(&bad))?;
+    ADOPTION.is_observing.set(!changed.is_empty());
+    ADOPTION.observed.replace(changed);
+    ADOPTION.observed_setting.replace(Some(OwnedStr::new(setting)));
     changed_patterns(Mode::Observe);
     Ok(())
 }
@@ -80,8 +117,8 @@ fn error_text(bad: &BadPatterns) -> String {
 }
 
 fn changed_patterns(mode: Mode) {
-    let (keys, observed) = (MAIN.adopt.keys.borrow(), MAIN.adopt.observed.borrow());
-    for (byte, may_begin_with_it) in (0..=u8::MAX).zip(&MAIN.adopt.may_begin_with) {
+    let (keys, observed) = (ADOPTION.keys.borrow(), ADOPTION.observed.borrow());
+    for (byte, may_begin_with_it) in (0..=u8::MAX).zip(&ADOPTION.may_begin_with) {
         may_begin_with_it.set(keys.may_begin_with(byte) || observed.may_begin_with(byte));
     }
     let rows: Vec<_> = if mode == Mode::Adopt { keys.rows(mode).collect() } else { observed.rows(mode).collect() };
@@ -133,8 +170,8 @@ const FILTER_IS_UNSAFE: [c_int; 2] = [0x0007_0006, 0x0007_0007];
 /// Registers the filter if there is a pattern. This is the last step of a load, so a failed load leaves no filter
 /// behind.
 pub fn begin(ctx: Ctx<'_>) {
-    let is_none = MAIN.adopt.keys.borrow().is_empty() && MAIN.adopt.observed.borrow().is_empty();
-    if is_none || MAIN.adopt.is_filtering.replace(true) {
+    let is_none = ADOPTION.keys.borrow().is_empty() && ADOPTION.observed.borrow().is_empty();
+    if is_none || ADOPTION.is_filtering.replace(true) {
         return;
     }
     if FILTER_IS_UNSAFE.contains(&version()) {
@@ -146,22 +183,44 @@ pub fn begin(ctx: Ctx<'_>) {
 
 /// Whether a lock of this type may be granted on the key.
 pub fn adopts(key: &[u8], lock_type: LockType) -> bool {
-    MAIN.adopt.keys.borrow().adopt(key, lock_type)
+    ADOPTION.keys.borrow().adopt(key, lock_type)
 }
 
 /// Whether native holds of the key are protected.
 pub fn protects(key: &[u8]) -> bool {
-    MAIN.adopt.keys.borrow().is_among(key)
+    ADOPTION.keys.borrow().is_among(key)
 }
 
 /// Whether a current or former pattern matches the key.
 pub fn may_hold_adopted(key: &[u8]) -> bool {
-    MAIN.adopt.keys.borrow().may_hold_adopted(key)
+    ADOPTION.keys.borrow().may_hold_adopted(key)
+}
+
+/// Whether a SET may wait for this key.
+#[inline]
+pub fn may_be_waited_for(key: &[u8]) -> bool {
+    settings::adopt_wait().is_some() && may_hold_adopted(key)
+}
+
+/// Whether any pattern is for locks in a hash.
+#[inline]
+pub fn has_hashes() -> bool {
+    ADOPTION.has_hashes.get()
+}
+
+/// An old client has released its lock by DEL.
+pub fn count_release() {
+    ADOPTION.released.set(released() + 1);
+}
+
+/// How many locks were released by DEL.
+pub fn released() -> u64 {
+    ADOPTION.released.get()
 }
 
 /// Whether the server has this command: `DELIFEQ` and `DELEX` are recent, and any command may have been renamed.
 fn is_known(original: Original) -> bool {
-    MAIN.adopt.known.get() & bit(original) != 0
+    ADOPTION.known.get() & bit(original) != 0
 }
 
 fn bit(original: Original) -> u32 {
@@ -186,17 +245,17 @@ fn translate_guarded(command: FilteredCommand<'_>) {
 /// False for nearly every command of a server.
 #[inline]
 fn may_be_translated(command: &FilteredCommand<'_>) -> bool {
-    if MAIN.adopt.is_calling_original.get() {
+    if ADOPTION.is_calling_original.get() {
         return true;
     }
     let Some(first) = command.first_byte(1) else { return false };
-    let begins = MAIN.adopt.may_begin_with[usize::from(first)].get();
+    let begins = ADOPTION.may_begin_with[usize::from(first)].get();
     adopted::may_be_translated(begins, || command.len(), || command.first_byte(0))
 }
 
 fn translate(command: &FilteredCommand<'_>) {
     // The module itself is calling an original command.
-    if MAIN.adopt.is_calling_original.replace(false) {
+    if ADOPTION.is_calling_original.replace(false) {
         return;
     }
     let Some(name) = command.arg(0) else { return };
@@ -206,16 +265,16 @@ fn translate(command: &FilteredCommand<'_>) {
     }
     // Skipped for module commands such as LOCK.ACQUIRE, so that they cost no more than without adoption.
     if original.is_none() && !name.contains(&b'.') && seen::has_type(name) {
-        see(command, |words| MAIN.adopt.keys.borrow_mut().see_wrong_type(words));
+        see(command, |words| ADOPTION.keys.borrow_mut().see_wrong_type(words));
     }
-    if MAIN.adopt.is_observing.get() && !name.contains(&b'.') {
+    if ADOPTION.is_observing.get() && !name.contains(&b'.') {
         observe(command);
     }
 }
 
 /// Prefixes a command with its container if it is to be translated. False: it is not.
 fn put_in_front(command: &FilteredCommand<'_>, original: Original) -> bool {
-    let Ok(keys) = MAIN.adopt.keys.try_borrow() else { return false };
+    let Ok(keys) = ADOPTION.keys.try_borrow() else { return false };
     let Some(container) = keys.container_of(original, || command.len(), |position| command.arg(position)) else {
         return false;
     };
@@ -238,7 +297,7 @@ fn observe(command: &FilteredCommand<'_>) {
     };
     let (client, now_ms) = (command.client(), clock::now().timestamp().ms());
     see(command, |words| {
-        MAIN.adopt.observed.borrow_mut().see(seen::Command { words, from: caller, client, now_ms });
+        ADOPTION.observed.borrow_mut().see(seen::Command { words, from: caller, client, now_ms });
     });
 }
 
@@ -252,13 +311,13 @@ fn see(command: &FilteredCommand<'_>, see: impl FnOnce(&[&[u8]])) {
 
 /// All patterns with their counters.
 pub fn rows() -> Vec<PatternRow> {
-    let (keys, observed) = (MAIN.adopt.keys.borrow(), MAIN.adopt.observed.borrow());
+    let (keys, observed) = (ADOPTION.keys.borrow(), ADOPTION.observed.borrow());
     keys.rows(Mode::Adopt).chain(observed.rows(Mode::Observe)).collect()
 }
 
 /// Counts the outcome of a command on a key of `lock.adopt`, which holds or would hold a lock of this type.
 pub fn count(key: &[u8], lock_type: LockType, count: impl FnOnce(&mut Seen)) {
-    if let Ok(mut keys) = MAIN.adopt.keys.try_borrow_mut() {
+    if let Ok(mut keys) = ADOPTION.keys.try_borrow_mut() {
         if let Some(seen) = keys.seen_mut(key, lock_type) {
             count(seen);
         }

@@ -3,13 +3,13 @@
 use command::errors::{self, ErrorReply};
 use command::host::{OriginalOutcome, VisitedKey};
 
+use super::ADOPTION;
 use crate::shell::background::write_check;
 use crate::shell::connections::connection_of;
 use crate::shell::ffi::call::{self, CallFlags, CallReply};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{has_user, may_run_as_caller, User};
 use crate::shell::ffi::string::{OwnedStr, Str};
-use crate::shell::main_state::MAIN;
 
 /// Checks that the caller may run the command with its keys. The server has only checked LOCK.ADOPTED.
 pub fn check_permission(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<(), ErrorReply> {
@@ -103,9 +103,9 @@ pub fn strings(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<Vec<Option<Vec<u8>>>, E
 fn call_original(ctx: Ctx<'_>, args: &[Str<'_>]) -> Result<CallReply, ErrorReply> {
     let (name, args) = args.split_first().ok_or(errors::UNKNOWN_COMMAND)?;
     let name = std::ffi::CString::new(name.bytes()).map_err(|_| errors::UNKNOWN_COMMAND)?;
-    MAIN.adopt.is_calling_original.set(true);
+    ADOPTION.is_calling_original.set(true);
     let reply = call::call(ctx, &name, CallFlags::ORIGINAL, args);
     // If no filter is registered, nothing else has reset it.
-    MAIN.adopt.is_calling_original.set(false);
+    ADOPTION.is_calling_original.set(false);
     reply.map_err(|_| errors::INTERNAL_ERROR)
 }

@@ -4,18 +4,17 @@
 use command::adopted::{KeysAt, OriginalCommand, ORIGINALS};
 use command::catalog::Command;
 
-use super::bit;
+use super::{bit, ADOPTION};
 use crate::shell::ffi::command_info::{self, keys_of, CommandEntry, KeyRange};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::string::{OwnedStr, Str};
-use crate::shell::main_state::MAIN;
 
 /// Registers a container with a subcommand for each original command that the server has. `None`: the server refuses.
 pub fn register(ctx: Ctx<'_>, container: &Command, entry: CommandEntry, category: &str) -> Option<()> {
     command_info::register_container(ctx, container, category)?;
     let is_its = |original: &&OriginalCommand| Some(original.container) == container.action.container();
     for original in ORIGINALS.iter().filter(is_its).filter(|original| has(ctx, original)) {
-        MAIN.adopt.known.set(MAIN.adopt.known.get() | bit(original.original));
+        ADOPTION.known.set(ADOPTION.known.get() | bit(original.original));
         // One more for the container's name.
         let arity = original.arity + original.arity.signum();
         let (last, step) = match original.keys_at {

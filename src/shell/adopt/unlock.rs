@@ -2,11 +2,11 @@
 //! release, and try again on each message. When the module ends such a lock in another way, it publishes the message
 //! here.
 
+use super::ADOPTION;
 use crate::shell::background::write_check;
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::server::{publish, Audience};
 use crate::shell::ffi::string::Str;
-use crate::shell::main_state::MAIN;
 
 /// `RedissonLock.getChannelName` of Redisson 4, which includes the lock's slot.
 const PREFIX: &[u8] = b"redisson_lock__channel:";
@@ -17,7 +17,7 @@ const MESSAGE: &[u8] = b"0";
 /// A reentrant mutex has left its key.
 pub fn publish_unlock(ctx: Ctx<'_>, key: Str<'_>) {
     let key = key.bytes();
-    if !MAIN.adopt.keys.borrow().may_be_a_hash(key) {
+    if !ADOPTION.keys.borrow().may_be_a_hash(key) {
         return;
     }
     let channel = if key.contains(&b'{') { [PREFIX, key].concat() } else { [PREFIX, b"{", key, b"}"].concat() };

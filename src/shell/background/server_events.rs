@@ -1,6 +1,7 @@
 //! Translates server events into the module's own. Nothing is written here: an event is recorded, and an engine pass
 //! follows.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 
 use lock::key::ClientId;
@@ -9,16 +10,19 @@ use redis_module::raw;
 use super::events::{self, Event};
 use super::{stall, timer};
 use crate::shell::ffi::context::{guard, Ctx};
+use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::module::{self, subscribe_to_event, unsubscribe_from_event};
-use crate::shell::main_state::MAIN;
 use crate::shell::replication;
 use crate::shell::slots::Slots;
 use crate::shell::{clock, settings};
 
+/// Called as soon as all databases are empty.
+static ALL_FLUSHED: MainThread<Cell<fn()>> = MainThread::new(Cell::new(|| {}));
+
 /// Subscribes to everything that can remove or move a lock, or add a consumer of effects. False: the server refuses.
 /// `all_flushed` is called as soon as all databases are empty.
 pub fn subscribe(ctx: Ctx<'_>, all_flushed: fn()) -> bool {
-    MAIN.all_flushed.set(all_flushed);
+    ALL_FLUSHED.set(all_flushed);
     const EVENTS: [u64; 9] = [
         raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
         raw::REDISMODULE_EVENT_FLUSHDB,
@@ -145,7 +149,7 @@ fn on_role(ctx: Ctx<'_>, is_replica: bool) {
 fn on_flushed(info: Option<&raw::RedisModuleFlushInfoV1>) {
     let db = info.map(|info| info.dbnum).filter(|db| *db >= 0);
     if db.is_none() || timer::own_context().is_some_and(Ctx::are_all_dbs_empty) {
-        MAIN.all_flushed.get()();
+        ALL_FLUSHED.get()();
     }
     record_if_relevant(Event::DbChanged(db));
 }

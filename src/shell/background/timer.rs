@@ -9,6 +9,7 @@
 //! calling timers until the clock reaches the earlier time again. Therefore a timer that fires early does not arm
 //! another one; the next event-loop iteration does.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 
 use lock::engine::timers::NextTimer;
@@ -16,8 +17,33 @@ use lock::value::time::Instant;
 
 use crate::shell::clock;
 use crate::shell::ffi::context::{guard, Ctx};
-use crate::shell::ffi::time::{self as ffi, TimerCallback};
-use crate::shell::main_state::{ArmedTimer, TimerSetup, MAIN};
+use crate::shell::ffi::main_thread::MainThread;
+use crate::shell::ffi::time::{self as ffi, TimerCallback, TimerId};
+
+static TIMER: MainThread<Timer> =
+    MainThread::new(Timer { setup: Cell::new(None), armed: Cell::new(None), is_arming_deferred: Cell::new(false) });
+
+struct Timer {
+    setup: Cell<Option<TimerSetup>>,
+    armed: Cell<Option<ArmedTimer>>,
+    /// Whether the last timer fired early, so that none is armed before the next event-loop iteration.
+    is_arming_deferred: Cell<bool>,
+}
+
+/// What the timer needs, from the start of the module to its unloading.
+#[derive(Clone, Copy)]
+struct TimerSetup {
+    ctx: Ctx<'static>,
+    callback: TimerCallback,
+}
+
+#[derive(Clone, Copy)]
+struct ArmedTimer {
+    timer: TimerId,
+    fires: Instant,
+    /// Its deadline: it fires no later unless the wall clock is set.
+    next: NextTimer,
+}
 
 /// Redis 7.0 stores the remaining time in 31 bits of microseconds, about 35 minutes. A longer wait overflows, and the
 /// event loop would spin until the timer fires. A timer that fires too early finds nothing due and is armed again.
@@ -47,13 +73,13 @@ pub enum Arming {
 
 /// Call at module start. The callback must call [`fired`] first.
 pub fn start(ctx: Ctx<'_>, callback: TimerCallback) {
-    MAIN.timer.setup.set(ffi::own_context(ctx).map(|ctx| TimerSetup { ctx, callback }));
+    TIMER.setup.set(ffi::own_context(ctx).map(|ctx| TimerSetup { ctx, callback }));
 }
 
 /// Call when the module is unloaded.
 pub fn stop() {
-    let Some(setup) = MAIN.timer.setup.take() else { return };
-    if let Some(armed) = MAIN.timer.armed.take() {
+    let Some(setup) = TIMER.setup.take() else { return };
+    if let Some(armed) = TIMER.armed.take() {
         ffi::disarm(setup.ctx, armed.timer);
     }
     // SAFETY: it was taken from its only owner.
@@ -62,31 +88,31 @@ pub fn stop() {
 
 /// The module's own context: suitable for publishing, not for opening keys.
 pub fn own_context() -> Option<Ctx<'static>> {
-    MAIN.timer.setup.get().map(|setup| setup.ctx)
+    TIMER.setup.get().map(|setup| setup.ctx)
 }
 
 /// The timer has fired; the server frees it after the callback.
 pub fn fired() {
-    let armed = MAIN.timer.armed.take();
+    let armed = TIMER.armed.take();
     if armed.is_some_and(|armed| armed.fires.ms_since(clock::instant()) >= EARLY_MS) {
-        MAIN.timer.is_arming_deferred.set(true);
+        TIMER.is_arming_deferred.set(true);
         ffi::call_in_next_iteration(arm_again);
     }
 }
 
 extern "C" fn arm_again(_: *mut c_void) {
     guard("event loop", || {
-        MAIN.timer.is_arming_deferred.set(false);
+        TIMER.is_arming_deferred.set(false);
         arm_now();
     });
 }
 
 /// Arms the timer to fire no later than `next`. The clocks are read only if it might fire later than that.
 pub fn arm(next: NextTimer) -> Arming {
-    let Some(setup) = MAIN.timer.setup.get().filter(|_| !MAIN.timer.is_arming_deferred.get()) else {
+    let Some(setup) = TIMER.setup.get().filter(|_| !TIMER.is_arming_deferred.get()) else {
         return Arming::Unchanged;
     };
-    let armed = MAIN.timer.armed.get();
+    let armed = TIMER.armed.get();
     if armed.is_some_and(|armed| next.is_covered_by(&armed.next)) {
         return Arming::Unchanged;
     }
@@ -95,7 +121,7 @@ pub fn arm(next: NextTimer) -> Arming {
     let Some(fires) = next.instant.into_iter().chain(lease_ends).min() else { return Arming::Unchanged };
     if let Some(armed) = armed {
         if armed.fires <= fires {
-            MAIN.timer.armed.set(Some(ArmedTimer { next, ..armed }));
+            TIMER.armed.set(Some(ArmedTimer { next, ..armed }));
             return Arming::Unchanged;
         }
         ffi::disarm(setup.ctx, armed.timer);
@@ -105,7 +131,7 @@ pub fn arm(next: NextTimer) -> Arming {
         fires => fires.ms_since(clock::instant()).min(LONGEST_WAIT_MS),
     };
     let timer = ffi::arm(setup.ctx, wait_ms as i64, setup.callback);
-    MAIN.timer.armed.set(Some(ArmedTimer { timer, fires, next }));
+    TIMER.armed.set(Some(ArmedTimer { timer, fires, next }));
     Arming::Earlier
 }
 
@@ -133,13 +159,13 @@ fn poke_if(arming: Arming) {
 
 /// Whether the armed timer should have fired already.
 pub fn is_overdue() -> bool {
-    MAIN.timer.armed.get().is_some_and(|armed| clock::instant().ms_since(armed.fires) >= OVERDUE_MS)
+    TIMER.armed.get().is_some_and(|armed| clock::instant().ms_since(armed.fires) >= OVERDUE_MS)
 }
 
 /// Call when the wall clock was set, because it is then unknown when an armed timer would fire. Never call it from the
 /// timer's own callback.
 pub fn rearm() {
-    if let (Some(setup), Some(armed)) = (MAIN.timer.setup.get(), MAIN.timer.armed.take()) {
+    if let (Some(setup), Some(armed)) = (TIMER.setup.get(), TIMER.armed.take()) {
         ffi::disarm(setup.ctx, armed.timer);
         arm_now();
     }

@@ -3,6 +3,8 @@
 //! The server refuses writes from clients in many states: CLIENT PAUSE, NOREPLICAS, MISCONF, a slot that is moving. It
 //! makes none of these checks for a grant from the timer, so the module asks before such a grant.
 
+use std::cell::Cell;
+
 use command::effect::APPLY;
 use command::errors::{self, ErrorReply};
 use lock::host::WriteCheck;
@@ -12,10 +14,24 @@ use redis_module::raw;
 use super::stall;
 use crate::shell::ffi::call::{call_again, call_as_script, may_read_together, Refused};
 use crate::shell::ffi::context::{Ctx, LOADING};
+use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::server::is_cluster_down;
 use crate::shell::ffi::string::{OwnedStr, Str};
-use crate::shell::main_state::MAIN;
 use crate::shell::slots::slot_of;
+
+static WRITE_CHECK: MainThread<WriteCheckState> = MainThread::new(WriteCheckState {
+    is_probing: Cell::new(false),
+    is_in_cluster: Cell::new(false),
+    held_back_since: Cell::new(None),
+});
+
+struct WriteCheckState {
+    /// Whether the LOCK.APPLY that is running is the probe of the write check.
+    is_probing: Cell<bool>,
+    is_in_cluster: Cell<bool>,
+    /// Since when due work has been held back.
+    held_back_since: Cell<Option<Instant>>,
+}
 
 /// The argument of LOCK.APPLY that marks it as a probe.
 const PROBE: &[u8] = b"PROBE";
@@ -38,17 +54,17 @@ pub enum HoldsFor {
 
 /// Call at module start. Cluster mode does not change while the server runs.
 pub fn start(ctx: Ctx<'_>) {
-    MAIN.write_check.is_in_cluster.set(ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER));
+    WRITE_CHECK.is_in_cluster.set(ctx.has_flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER));
 }
 
 /// Whether the server is in cluster mode, where keys have slots that can move.
 pub fn is_in_cluster() -> bool {
-    MAIN.write_check.is_in_cluster.get()
+    WRITE_CHECK.is_in_cluster.get()
 }
 
 /// Whether the LOCK.APPLY that is running is the probe.
 pub fn is_probing() -> bool {
-    MAIN.write_check.is_probing.get()
+    WRITE_CHECK.is_probing.get()
 }
 
 /// Asks the server whether it accepts a write to the key, by running a probe command on it. The key must not be open.
@@ -72,9 +88,9 @@ pub fn check(ctx: Ctx<'_>, key: Str<'_>) -> (WriteCheck, HoldsFor) {
 }
 
 fn probe(ctx: Ctx<'_>, key: Str<'_>) -> Result<(), Refused> {
-    MAIN.write_check.is_probing.set(true);
+    WRITE_CHECK.is_probing.set(true);
     let accepted = call_as_script(ctx, APPLY, key, PROBE);
-    MAIN.write_check.is_probing.set(false);
+    WRITE_CHECK.is_probing.set(false);
     accepted
 }
 
@@ -132,13 +148,13 @@ fn code_of(Refused { errno, message }: &Refused) -> &'static str {
 
 /// Records, after each timer callback, whether due work is held back by the write check.
 pub fn record_held_back(is_held_back: bool, now: Instant) {
-    let since = MAIN.write_check.held_back_since.get().unwrap_or(now);
-    MAIN.write_check.held_back_since.set(is_held_back.then_some(since));
+    let since = WRITE_CHECK.held_back_since.get().unwrap_or(now);
+    WRITE_CHECK.held_back_since.set(is_held_back.then_some(since));
 }
 
 /// For how many milliseconds due work has been held back; 0: none is.
 pub fn held_back_ms(now: Instant) -> u64 {
-    MAIN.write_check.held_back_since.get().map_or(0, |since| now.ms_since(since))
+    WRITE_CHECK.held_back_since.get().map_or(0, |since| now.ms_since(since))
 }
 
 /// Checks that a command may use all of these keys in a cluster: the server has only checked the first one.

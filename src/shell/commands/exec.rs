@@ -18,15 +18,24 @@ use crate::shell::connections::connection_of;
 use crate::shell::ffi::call::{self, CallFlags, CallReply};
 use crate::shell::ffi::command_info::{key_flags, keys_of, KeyArgument};
 use crate::shell::ffi::context::Ctx;
+use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::server::has_user;
 use crate::shell::ffi::string::Str;
-use crate::shell::main_state::MAIN;
+
+static EXEC: MainThread<Exec> =
+    MainThread::new(Exec { is_running: Cell::new(false), is_reporting_keys: Cell::new(false) });
+
+/// Guards against recursive calls.
+struct Exec {
+    is_running: Cell<bool>,
+    is_reporting_keys: Cell<bool>,
+}
 
 /// The index of the command's name.
 const COMMAND_ARGUMENT: usize = 3;
 
 pub fn run<'a>(ctx: Ctx<'a>, args: &'a [Str<'a>]) -> Result<(), ErrorReply> {
-    let _innermost = Innermost::enter(&MAIN.exec.is_running).ok_or(errors::EXEC_WITHIN_EXEC)?;
+    let _innermost = Innermost::enter(&EXEC.is_running).ok_or(errors::EXEC_WITHIN_EXEC)?;
     // With `replica-read-only no` the server runs LOCK.EXEC on a replica.
     if events::is_replica() {
         return Err(errors::READ_ONLY);
@@ -59,7 +68,7 @@ pub fn report_keys(ctx: Ctx<'_>, strings: &[Str<'_>]) {
     // The command may contain another LOCK.EXEC, directly or by way of another module. The server would then call us
     // recursively, as deep as there are arguments.
     let (Some(_outermost), Some(command)) =
-        (Innermost::enter(&MAIN.exec.is_reporting_keys), strings.get(COMMAND_ARGUMENT..))
+        (Innermost::enter(&EXEC.is_reporting_keys), strings.get(COMMAND_ARGUMENT..))
     else {
         return;
     };

@@ -235,7 +235,7 @@ impl<'a> CommandHost<'a> for Ctx<'a> {
 
     #[inline]
     fn record_grant_to_connection(self, key: &[u8], fence: Fence) {
-        if granted_here::may_be_waited_for(key) {
+        if adopt::may_be_waited_for(key) {
             granted_here::record(fence, connection_of(self));
         }
     }

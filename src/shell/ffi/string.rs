@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::ptr::{null_mut, NonNull};
 
+use command::host::KeyArguments;
 use command::parse::Argument;
 use redis_module::raw;
 
@@ -92,5 +93,39 @@ impl Drop for OwnedStr {
     fn drop(&mut self) {
         // SAFETY: we own one reference.
         unsafe { api!(RedisModule_FreeString(null_mut(), self.0.as_ptr())) };
+    }
+}
+
+/// The name of a key as a string object of the server.
+pub enum StrOfKey<'a> {
+    /// An argument of the running command.
+    Argument(Str<'a>),
+    /// Created for this key.
+    New(OwnedStr),
+}
+
+impl<'a> StrOfKey<'a> {
+    /// Finds the argument with this name. If there are several, compares only pointers, because comparing the bytes of
+    /// up to 128 names for each key would cost too much.
+    #[inline]
+    pub fn find(arguments: &KeyArguments<'a, Str<'a>>, name: &[u8]) -> StrOfKey<'a> {
+        let KeyArguments { arguments, names } = arguments;
+        let is_match = |argument: &&[u8]| match names {
+            [_] => *argument == name,
+            _ => std::ptr::eq(*argument, name),
+        };
+        let position = names.iter().position(is_match);
+        match position.and_then(|position| arguments.get(position)) {
+            Some(argument) => StrOfKey::Argument(*argument),
+            None => StrOfKey::New(OwnedStr::new(name)),
+        }
+    }
+
+    #[inline]
+    pub fn as_str(&self) -> Str<'_> {
+        match self {
+            StrOfKey::Argument(name) => *name,
+            StrOfKey::New(name) => name.as_str(),
+        }
     }
 }

@@ -2,6 +2,8 @@
 //! counted, and recorded for the log, for the requests that wait for the key, and for the connection that a hold is
 //! bound to.
 
+use std::cell::{Cell, RefCell};
+
 use command::adopted::seen::Act;
 use lock::engine::keyspace_changes::LockRemoval;
 use lock::key::{Key, KeyRef};
@@ -16,16 +18,29 @@ use crate::shell::background::events::{self, Event};
 use crate::shell::background::timer;
 use crate::shell::clock;
 use crate::shell::ffi::context::LOADING;
+use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::string::Str;
-use crate::shell::main_state::MAIN;
 use crate::shell::{settings, state};
+
+static REMOVALS: MainThread<Removals> =
+    MainThread::new(Removals { expired: Cell::new(0), in_pass: RefCell::new(Vec::new()), recorded: Cell::new(0) });
+
+/// Locks that the server removes from their keys.
+struct Removals {
+    /// The number of holds that ended with their keys because their leases expired.
+    expired: Cell<u64>,
+    /// Locks that expired when their keys were opened in this engine pass.
+    in_pass: RefCell<Vec<(Key, Owner, Fence)>>,
+    /// How many removals were recorded since the last engine pass ended.
+    recorded: Cell<usize>,
+}
 
 /// The most removals recorded outside engine passes: a flush or the server's expiry removes thousands at once.
 const MOST_RECORDED: usize = 1_000;
 
 /// How many holds ended with their keys because their leases expired.
 pub fn expired() -> u64 {
-    MAIN.removals.expired.get()
+    REMOVALS.expired.get()
 }
 
 /// A lock leaves its key. Ignored on a replica, which follows its primary, and while an append-only file is loaded.
@@ -38,20 +53,20 @@ pub fn record(db: i32, name: Str<'_>, lock: &Lock) {
     let is_in_pass = state::is_in_use();
     let has_expired = is_in_pass || lock.may_have_expired(&clock::for_expiry());
     if has_expired {
-        MAIN.removals.expired.set(MAIN.removals.expired.get() + lock.holders() as u64);
+        REMOVALS.expired.set(REMOVALS.expired.get() + lock.holders() as u64);
     }
     // An old client releases with DEL.
     let is_release = !has_expired && is_released_by_del(name, lock);
     let Some((owner, fence)) = lock.latest_holder() else { return };
     if is_release {
-        MAIN.adopt.released.set(MAIN.adopt.released.get() + 1);
+        adopt::count_release();
         let lock_type = lock.lock_type().unwrap_or(LockType::Mutex);
         adopt::count(name.bytes(), lock_type, |seen| seen.act(Act::Release));
     }
     if !(events::has_waiters_or_sessions() || (has_expired || is_release) && settings::observes_holds()) {
         return;
     }
-    let recorded = MAIN.removals.recorded.get();
+    let recorded = REMOVALS.recorded.get();
     if !is_in_pass {
         clock::count_removal();
         if recorded == MOST_RECORDED {
@@ -60,10 +75,10 @@ pub fn record(db: i32, name: Str<'_>, lock: &Lock) {
     }
     // Neither the fast path nor an inspection processes the removals of its own pass.
     timer::wake();
-    MAIN.removals.recorded.set(recorded + 1);
+    REMOVALS.recorded.set(recorded + 1);
     let key = Key::new(db, name.bytes());
     if is_in_pass {
-        MAIN.removals.in_pass.borrow_mut().push((key, owner.clone(), fence));
+        REMOVALS.in_pass.borrow_mut().push((key, owner.clone(), fence));
     } else {
         let removal = if has_expired {
             LockRemoval::LeaseExpired
@@ -102,7 +117,7 @@ pub fn record_removal(db: i32, name: Str<'_>, lock: &Lock) {
 
 /// The lock that expired when this key was opened, unless it was already taken.
 pub fn take_expired(key: KeyRef<'_>) -> Option<(Owner, Fence)> {
-    let mut expired = MAIN.removals.in_pass.borrow_mut();
+    let mut expired = REMOVALS.in_pass.borrow_mut();
     let position = expired.iter().position(|(other, ..)| other.as_ref() == key)?;
     let (_, owner, fence) = expired.swap_remove(position);
     Some((owner, fence))
@@ -110,6 +125,6 @@ pub fn take_expired(key: KeyRef<'_>) -> Option<(Owner, Fence)> {
 
 /// At the end of an engine pass: the removals that were not taken.
 pub fn take_rest() -> Vec<(Key, Owner, Fence)> {
-    MAIN.removals.recorded.set(0);
-    MAIN.removals.in_pass.take()
+    REMOVALS.recorded.set(0);
+    REMOVALS.in_pass.take()
 }

@@ -3,10 +3,10 @@
 //! Below it are the open key with its lock, and the memory of stored locks, 64 bytes each, allocated by the server's
 //! allocator. A reference to a lock never outlives the open key.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::ptr::{null_mut, NonNull};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use command::host::KeyArguments;
 use lock::host::{Content, Effect, Entry, Keys, WriteCheck};
@@ -23,10 +23,24 @@ use crate::shell::adopt;
 use crate::shell::background::write_check::{self, HoldsFor};
 use crate::shell::ffi::context::Ctx;
 use crate::shell::ffi::key::{OpenKey, RawContent};
-use crate::shell::ffi::string::{OwnedStr, Str};
-use crate::shell::key_name::StrOfKey;
-use crate::shell::main_state::{FREEING, MAIN};
+use crate::shell::ffi::main_thread::MainThread;
+use crate::shell::ffi::string::{OwnedStr, Str, StrOfKey};
 use crate::shell::replication::{self, ChangeSource};
+
+static LOCK_MEMORY: MainThread<LockMemory> =
+    MainThread::new(LockMemory { data_type: Cell::new(null_mut()), spares: RefCell::new(Vec::new()) });
+
+/// The lock that the module itself is removing. Its `unlink` and `free` are called inside that removal; for other locks
+/// they may be called from anywhere, including other threads.
+static REMOVING: AtomicPtr<Lock> = AtomicPtr::new(null_mut());
+
+/// The memory of stored locks.
+struct LockMemory {
+    /// The server's handle for our data type.
+    data_type: Cell<*mut raw::RedisModuleType>,
+    /// The memory of removed locks, for reuse.
+    spares: RefCell<Vec<NonNull<Lock>>>,
+}
 
 /// The keyspace of a command or of the timer.
 pub struct Store<'a> {
@@ -222,7 +236,7 @@ impl Entry for StoredKey<'_> {
 
     #[inline(always)]
     fn remove(&mut self) {
-        let publishes_unlock = MAIN.adopt.has_hashes.get() && self.is_reentrant();
+        let publishes_unlock = adopt::has_hashes() && self.is_reentrant();
         self.lock_key.remove();
         replication::send_removal(self.ctx, self.source, self.name.as_str());
         self.ctx.signal_modified(self.name.as_str());
@@ -274,7 +288,7 @@ impl<'c> LockKey<'c> {
     /// Replaces the key's value with a lock, without expiry.
     #[inline(always)]
     pub fn set(&mut self, lock: impl FnOnce() -> Lock) {
-        let spare = MAIN.lock_memory.spares.borrow_mut().pop();
+        let spare = LOCK_MEMORY.spares.borrow_mut().pop();
         let memory = spare.unwrap_or_else(|| NonNull::from(Box::leak(Box::<Lock>::new_uninit())).cast());
         // SAFETY: the memory is for a lock and holds none.
         unsafe { memory.write(lock()) };
@@ -289,10 +303,10 @@ impl<'c> LockKey<'c> {
     #[inline]
     pub fn remove(&mut self) {
         if let RawContent::Ours(value) = std::mem::replace(&mut self.content, RawContent::Empty) {
-            FREEING.removing.store(value.cast().as_ptr(), Ordering::Relaxed);
+            REMOVING.store(value.cast().as_ptr(), Ordering::Relaxed);
             // SAFETY: the key is open for writing; references to its lock borrow us, so there are none.
             unsafe { self.key.delete() };
-            FREEING.removing.store(null_mut(), Ordering::Relaxed);
+            REMOVING.store(null_mut(), Ordering::Relaxed);
             self.until.set(None);
         }
     }
@@ -359,18 +373,18 @@ const MOST_SPARES: usize = 1024;
 
 /// Call at module start, after the data type was registered.
 pub fn start(data_type: *mut raw::RedisModuleType) {
-    MAIN.lock_memory.data_type.set(data_type);
+    LOCK_MEMORY.data_type.set(data_type);
 }
 
 /// The server's handle for our data type.
 #[inline]
 fn data_type() -> *mut raw::RedisModuleType {
-    MAIN.lock_memory.data_type.get()
+    LOCK_MEMORY.data_type.get()
 }
 
 /// Whether the module itself is removing this value.
 pub fn is_removing(value: *const c_void) -> bool {
-    FREEING.removing.load(Ordering::Relaxed).cast_const().cast() == value
+    REMOVING.load(Ordering::Relaxed).cast_const().cast() == value
 }
 
 /// Frees a lock, or keeps its memory for reuse. May run on another thread, and for values that were never in the
@@ -382,7 +396,7 @@ pub fn is_removing(value: *const c_void) -> bool {
 pub unsafe fn free(lock: NonNull<Lock>) {
     // No other thread has this lock: this is the main thread, inside [`LockKey::remove`].
     if is_removing(lock.as_ptr().cast()) {
-        let mut spares = MAIN.lock_memory.spares.borrow_mut();
+        let mut spares = LOCK_MEMORY.spares.borrow_mut();
         if spares.len() < MOST_SPARES {
             // SAFETY: we own the lock.
             unsafe { lock.drop_in_place() };

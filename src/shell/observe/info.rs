@@ -5,13 +5,12 @@ use lock::value::fence::Fence;
 use redis_module::raw;
 
 use crate::shell::background::{events, timer, write_check};
-use crate::shell::clock;
 use crate::shell::ffi::context::guard;
 use crate::shell::ffi::module::Section;
-use crate::shell::figures::Percentiles;
+use crate::shell::figures::{Percentiles, FIGURES};
 use crate::shell::keyspace::{held_counts, removals};
-use crate::shell::main_state::MAIN;
 use crate::shell::state::{self, State};
+use crate::shell::{adopt, clock};
 
 /// The server is collecting INFO.
 ///
@@ -66,7 +65,7 @@ fn write(section: &Section, state: &State) {
         ("deadlocks", statistics.deadlocks),
         ("max_waiters_refusals", statistics.max_waiters_refusals),
         ("grace_refusals", statistics.grace_refusals),
-        ("releases", statistics.releases() + MAIN.adopt.released.get()),
+        ("releases", statistics.releases() + adopt::released()),
         ("renewals", statistics.renewals),
         ("leases_expired", statistics.leases_expired + removals::expired()),
         ("broken", statistics.broken),
@@ -80,10 +79,10 @@ fn write(section: &Section, state: &State) {
     ] {
         section.number(name, number);
     }
-    let Percentiles { p50, p99, p999, max } = MAIN.figures.waits.borrow_mut().percentiles(now);
+    let Percentiles { p50, p99, p999, max } = FIGURES.waits.borrow_mut().percentiles(now);
     for (name, ms) in [("wait_ms_p50", p50), ("wait_ms_p99", p99), ("wait_ms_p999", p999), ("wait_ms_max", max)] {
         section.number(name, ms);
     }
-    let mut longest_us = MAIN.figures.longest_pass.borrow_mut();
+    let mut longest_us = FIGURES.longest_pass.borrow_mut();
     section.number("longest_turn_us", longest_us.both(now).into_iter().copied().max().unwrap_or(0));
 }

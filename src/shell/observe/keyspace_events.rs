@@ -4,13 +4,24 @@
 //! end of an engine pass, when the state is free. Events caused by such a command are published after all events of the
 //! pass that it interrupts.
 
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::ffi::CStr;
 
 use lock::key::Key;
 
 use crate::shell::ffi::context::Ctx;
+use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::string::OwnedStr;
-use crate::shell::main_state::MAIN;
+
+static KEY_EVENTS: MainThread<KeyEvents> =
+    MainThread::new(KeyEvents { events: RefCell::new(VecDeque::new()), is_publishing: Cell::new(false) });
+
+/// Keyspace events to be published at the end of the engine pass.
+struct KeyEvents {
+    events: RefCell<VecDeque<(&'static CStr, Key)>>,
+    is_publishing: Cell<bool>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyEvent {
@@ -39,25 +50,25 @@ impl KeyEvent {
 
 /// Records an event, to be published at the end of the engine pass.
 pub fn record(event: KeyEvent, key: Key) {
-    MAIN.key_events.events.borrow_mut().push_back((event.name(), key));
+    KEY_EVENTS.events.borrow_mut().push_back((event.name(), key));
 }
 
 /// Publishes the recorded events. The state must not be borrowed.
 #[inline]
 pub fn publish(ctx: Ctx<'_>) {
-    if !MAIN.key_events.events.borrow().is_empty() {
+    if !KEY_EVENTS.events.borrow().is_empty() {
         publish_all(ctx);
     }
 }
 
 #[cold]
 fn publish_all(ctx: Ctx<'_>) {
-    if MAIN.key_events.is_publishing.replace(true) {
+    if KEY_EVENTS.is_publishing.replace(true) {
         return;
     }
     let _publishing = Publishing;
     let db = ctx.db();
-    let take_next = || MAIN.key_events.events.borrow_mut().pop_front();
+    let take_next = || KEY_EVENTS.events.borrow_mut().pop_front();
     while let Some((event, key)) = take_next() {
         ctx.select_db(key.db);
         ctx.notify(event, OwnedStr::new(&key.name).as_str());
@@ -70,6 +81,6 @@ struct Publishing;
 
 impl Drop for Publishing {
     fn drop(&mut self) {
-        MAIN.key_events.is_publishing.set(false);
+        KEY_EVENTS.is_publishing.set(false);
     }
 }

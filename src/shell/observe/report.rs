@@ -21,6 +21,7 @@
 //! At most one line per second is logged of each kind, with the number of omitted lines. Names in it are quoted,
 //! escaped and truncated.
 
+use std::cell::RefCell;
 use std::fmt::{self, Display};
 
 use command::errors::{ErrorReply, Quoted};
@@ -37,11 +38,16 @@ use super::keyspace_events::{self, KeyEvent};
 use crate::shell::clients::WaitingClients;
 use crate::shell::connections::connection_of;
 use crate::shell::ffi::context::{Ctx, LogLevel};
+use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::server::{client_address, client_user};
+use crate::shell::figures::{RateLimit, FIGURES};
 use crate::shell::granted_here;
 use crate::shell::keyspace::removals;
-use crate::shell::main_state::{MAIN, RATE_LIMITED_LINES};
 use crate::shell::settings;
+
+/// One for each kind of line.
+static RATE_LIMITS: MainThread<RefCell<[RateLimit; LineKind::Protected as usize + 1]>> =
+    MainThread::new(RefCell::new([RateLimit::NEVER; LineKind::Protected as usize + 1]));
 
 /// Takes what the engine recorded during a pass.
 #[inline]
@@ -60,7 +66,7 @@ pub fn take(ctx: Ctx<'_>, now: &Now, manager: &mut LockManager, clients: &mut Wa
 
 #[inline(never)]
 fn take_wait_times(manager: &mut LockManager, now: &Now) {
-    let mut waits = MAIN.figures.waits.borrow_mut();
+    let mut waits = FIGURES.waits.borrow_mut();
     for ms in manager.observer.wait_times.take() {
         waits.add(now.instant(), ms);
     }
@@ -199,7 +205,7 @@ impl Reporter<'_> {
     /// Writes a line to the server's log, unless there was one of its kind within the last second, so that clients
     /// cannot flood the log. No message is used as a C format string.
     fn line(&self, kind: LineKind, message: impl Display) {
-        let Some(omitted) = MAIN.figures.lines.borrow_mut()[kind as usize].admit(self.now.instant()) else { return };
+        let Some(omitted) = RATE_LIMITS.borrow_mut()[kind as usize].admit(self.now.instant()) else { return };
         self.ctx.log(kind.level(), &format!("redis-lock: {message}{}", Omitted(omitted)));
     }
 
@@ -257,8 +263,6 @@ enum LineKind {
     /// A translated command would have ended a native hold.
     Protected,
 }
-
-const _: () = assert!(RATE_LIMITED_LINES == LineKind::Protected as usize + 1);
 
 impl LineKind {
     fn level(self) -> LogLevel {
