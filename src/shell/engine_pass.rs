@@ -32,7 +32,7 @@ use super::observe::{keyspace_events, report};
 use super::state::{self, State};
 
 /// The host of the engine during a command.
-pub type CommandHost<'a> = Host<'a, Store<'a>, PassClients<'a>>;
+pub type PassHost<'a> = Host<'a, Store<'a>, PassClients<'a>>;
 
 /// Runs the engine for a command with these keys. `opened` is the key that the engine opens first, if it is already
 /// open. `waiter` is the client of the command, if it may wait.
@@ -44,7 +44,7 @@ pub fn of_command<'c, R>(
     opened: Option<StoredKey<'c>>,
     arguments: KeyArguments<'c, Str<'c>>,
     waiter: Option<NewWaiter<'c, Str<'c>>>,
-    decide: impl FnOnce(&mut LockManager, &mut CommandHost<'_>) -> R,
+    decide: impl FnOnce(&mut LockManager, &mut PassHost<'_>) -> R,
 ) -> Result<R, ErrorReply> {
     let pass = MeasuredPass::of_command();
     let decided = state::borrow_at(&pass.now(), |state, now| {

@@ -11,7 +11,7 @@ use lock::engine::observer::Observe;
 use lock::value::time::WaitLimit;
 
 use super::ffi::context::Ctx;
-use super::ffi::module::{load_settings, register_flag, register_number, register_text, Text};
+use super::ffi::module::{load_settings, register_flag, register_number, register_text, TextSetting};
 
 /// A year in ms: the longest lease and the longest grace period.
 const YEAR: i64 = MAX_LEASE_MS as i64;
@@ -144,7 +144,7 @@ pub fn is_name(word: &str) -> bool {
 pub fn register(
     ctx: Ctx<'_>,
     arguments: &[(String, Option<String>)],
-    patterns: [&'static Text; PATTERNS.len()],
+    patterns: [&'static TextSetting; PATTERNS.len()],
 ) -> Result<(), String> {
     for (name, value) in arguments {
         let is_taken = |text: &String| {

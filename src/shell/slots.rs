@@ -44,11 +44,11 @@ fn crc16(bytes: &[u8]) -> u16 {
 }
 
 #[derive(Clone, PartialEq)]
-pub struct Slots(Box<[u64; COUNT / 64]>);
+pub struct ClusterSlots(Box<[u64; COUNT / 64]>);
 
-impl Slots {
-    pub fn none() -> Slots {
-        Slots(Box::new([0; COUNT / 64]))
+impl ClusterSlots {
+    pub fn none() -> ClusterSlots {
+        ClusterSlots(Box::new([0; COUNT / 64]))
     }
 
     /// Adds a slot; ignores an invalid number.
@@ -63,7 +63,7 @@ impl Slots {
     }
 }
 
-impl fmt::Debug for Slots {
+impl fmt::Debug for ClusterSlots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} slots", self.0.iter().map(|word| word.count_ones()).sum::<u32>())
     }
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn a_set_contains_exactly_the_added_slots() {
         let added = [0, 63, 64, 7_629, 16_383];
-        let mut slots = Slots::none();
+        let mut slots = ClusterSlots::none();
         added.into_iter().chain([16_384, u16::MAX]).for_each(|slot| slots.add(slot));
         let contained: Vec<u16> = (0..=u16::MAX).filter(|slot| slots.contains(*slot)).collect();
         assert_eq!(contained, added);

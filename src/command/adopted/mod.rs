@@ -8,4 +8,4 @@ mod patterns;
 pub mod seen;
 
 pub use originals::{KeysAt, Original, OriginalCommand, ORIGINALS};
-pub use patterns::{may_be_translated, AdoptedKeys, BadPatterns, Mode, PatternRow, MOST_PATTERNS};
+pub use patterns::{may_be_translated, AdoptedKeys, BadPatterns, PatternMode, PatternRow, MOST_PATTERNS};

@@ -30,7 +30,7 @@ struct Pattern {
 
 /// What the module does on the keys of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum PatternMode {
     /// `lock.adopt`.
     Adopt,
     /// `lock.adopt-observe`.
@@ -39,13 +39,13 @@ pub enum Mode {
     Former,
 }
 
-impl Mode {
+impl PatternMode {
     /// The mode's name in the report.
     pub const fn word(self) -> &'static str {
         match self {
-            Mode::Adopt => "adopt",
-            Mode::Observe => "observe",
-            Mode::Former => "former",
+            PatternMode::Adopt => "adopt",
+            PatternMode::Observe => "observe",
+            PatternMode::Former => "former",
         }
     }
 }
@@ -56,7 +56,7 @@ pub struct PatternRow {
     glob: Box<[u8]>,
     literal: usize,
     /// What the module does on its keys.
-    pub mode: Mode,
+    pub mode: PatternMode,
     /// Whether it is for locks in a hash.
     pub is_hash: bool,
     /// What clients did on its keys.
@@ -175,11 +175,11 @@ impl AdoptedKeys {
     }
 
     /// The patterns with their counters. `set` is the mode of the current ones.
-    pub fn rows(&self, set: Mode) -> impl Iterator<Item = PatternRow> + '_ {
+    pub fn rows(&self, set: PatternMode) -> impl Iterator<Item = PatternRow> + '_ {
         self.patterns.iter().map(move |pattern| PatternRow {
             glob: pattern.glob.clone(),
             literal: pattern.literal,
-            mode: if pattern.is_set { set } else { Mode::Former },
+            mode: if pattern.is_set { set } else { PatternMode::Former },
             is_hash: pattern.lock_type == LockType::Reentrant,
             seen: pattern.seen.clone(),
         })
@@ -191,7 +191,7 @@ impl AdoptedKeys {
     }
 
     /// Counts a command that is not translated, for each pattern that its keys match.
-    pub fn see<'a, A: Argument<'a>>(&mut self, command: seen::Command<'_, A>) {
+    pub fn see<'a, A: Argument<'a>>(&mut self, command: seen::ObservedCommand<'_, A>) {
         let AdoptedKeys { patterns, shadow } = self;
         let words = command.words;
         let original = words.first().and_then(|name| Original::named(name.bytes()));

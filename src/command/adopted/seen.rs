@@ -1,4 +1,4 @@
-//! Counts what clients do on the keys of a pattern, for `LOCK.ADOPTION REPORT`, and derives the verdict.
+//! Counts what clients do on the keys of a pattern, for `LOCK.ADOPTION REPORT`, and derives the assessment.
 //!
 //! On keys of `lock.adopt` the commands themselves report their outcome. On keys of `lock.adopt-observe` nothing is
 //! translated: the filter reports each command, and [`Shadow`] derives what adoption would reply from the commands seen
@@ -156,7 +156,7 @@ fn is_counter(value: &[u8]) -> bool {
 
 /// Whether a pattern is suitable for adoption.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Assessment {
     /// `yes`, `remark`, `no` or `no match`.
     pub fits: &'static str,
     /// Why.
@@ -177,12 +177,12 @@ pub struct Surroundings {
 }
 
 impl Seen {
-    /// The verdict on the pattern.
-    pub fn verdict(&self, around: &Surroundings) -> Verdict {
+    /// Assesses the pattern.
+    pub fn assess(&self, around: &Surroundings) -> Assessment {
         let value = if around.is_hash { "hash" } else { "string" };
         let others: Vec<_> = around.keys.keys().filter(|kind| !["redislock", value].contains(&kind.as_str())).collect();
         let list = |names: Vec<&str>| names.join(", ");
-        let no = |reason: String| Verdict { fits: "no", reason };
+        let no = |reason: String| Assessment { fits: "no", reason };
         if around.matches_all {
             return no("the pattern matches every key".into());
         }
@@ -200,7 +200,7 @@ impl Seen {
             return no("values are empty or longer than 1024 bytes, so they cannot be tokens".into());
         }
         if self.is_none() && around.keys.is_empty() {
-            return Verdict { fits: "no match", reason: "no key matches, and no command has used one".into() };
+            return Assessment { fits: "no match", reason: "no key matches, and no command has used one".into() };
         }
         if self.plain_sets > 0 && self.of(Act::Refuse) == 0 && self.plain_sets >= self.of(Act::Grant) {
             return no("keys are set without NX outside of scripts, so they are values and not locks".into());
@@ -223,7 +223,7 @@ impl Seen {
             remarks.push(format!("users that get NOPERM without +lock.adopted +lock.adopted_ro: {users}"));
         }
         let fits = if remarks.is_empty() { "yes" } else { "remark" };
-        Verdict { fits, reason: remarks.join("; ") }
+        Assessment { fits, reason: remarks.join("; ") }
     }
 }
 
@@ -231,11 +231,11 @@ impl Seen {
 /// first time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shadow {
-    held: BTreeMap<u64, Held>,
+    held: BTreeMap<u64, ShadowHold>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Held {
+struct ShadowHold {
     token: u64,
     lock_type: LockType,
     /// In server wall-clock time; `None`: no lease.
@@ -256,7 +256,7 @@ const MOST_HELD: usize = 10_000;
 
 /// The origin of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Caller {
+pub enum ObservedCaller {
     /// A connection.
     Connection,
     /// A script or a function.
@@ -265,11 +265,11 @@ pub enum Caller {
 
 /// An observed command.
 #[derive(Clone, Copy, Debug)]
-pub struct Command<'c, A> {
+pub struct ObservedCommand<'c, A> {
     /// Its arguments, beginning with the name.
     pub words: &'c [A],
     /// Its origin.
-    pub from: Caller,
+    pub from: ObservedCaller,
     /// The connection, if it is known.
     pub client: Option<u64>,
     /// The server's wall clock.
@@ -288,14 +288,20 @@ impl Shadow {
     }
 
     /// Counts a command that is not translated, for one of its keys and the pattern which that key matches.
-    pub fn see<'a, A: Argument<'a>>(&mut self, seen: &mut Seen, key: &[u8], is_hash: bool, command: Command<'_, A>) {
-        let Command { words, from, client, now_ms } = command;
+    pub fn see<'a, A: Argument<'a>>(
+        &mut self,
+        seen: &mut Seen,
+        key: &[u8],
+        is_hash: bool,
+        command: ObservedCommand<'_, A>,
+    ) {
+        let ObservedCommand { words, from, client, now_ms } = command;
         let Some(name) = words.first().map(|word| word.bytes()) else { return };
         let original = Original::named(name);
         if let Some(wrong) = wrong_type_of(name, original, words, is_hash) {
             seen.wrong_type(wrong);
         }
-        if from == Caller::Connection {
+        if from == ObservedCaller::Connection {
             seen.client(client);
         }
         let Some(original) = original else { return self.expire(seen, key, words, now_ms) };
@@ -329,14 +335,16 @@ impl Shadow {
                 self.hold(seen, key, Wanted { token, lock_type, until_ms, condition: Condition::Free }, now_ms);
             }
             Original::Del | Original::Unlink | Original::GetDel => self.release(seen, key, from, now_ms),
-            Original::DelIfEq | Original::DelEx | Original::HDel => self.release(seen, key, Caller::Script, now_ms),
+            Original::DelIfEq | Original::DelEx | Original::HDel => {
+                self.release(seen, key, ObservedCaller::Script, now_ms)
+            }
             _ => {}
         }
     }
 
-    fn see_set(&mut self, seen: &mut Seen, key: &[u8], set: &SetCommand<'_>, from: Caller, now_ms: u64) {
+    fn see_set(&mut self, seen: &mut Seen, key: &[u8], set: &SetCommand<'_>, from: ObservedCaller, now_ms: u64) {
         let Some(token) = set.token else { return };
-        if set.condition == Condition::Always && from == Caller::Connection {
+        if set.condition == Condition::Always && from == ObservedCaller::Connection {
             seen.plain_sets += 1;
         }
         let until_ms = match set.expiry {
@@ -351,7 +359,7 @@ impl Shadow {
 
     fn hold(&mut self, seen: &mut Seen, key: &[u8], wanted: Wanted<'_>, now_ms: u64) {
         let Wanted { token, lock_type, until_ms, condition } = wanted;
-        let is_live = |held: &Held| held.until_ms.is_none_or(|until| until > now_ms);
+        let is_live = |held: &ShadowHold| held.until_ms.is_none_or(|until| until > now_ms);
         let token = hash_of(token);
         let act = match (self.held.get(&hash_of(key)).filter(|held| is_live(held)), condition) {
             (Some(held), _) if lock_type == LockType::Reentrant && held.token == token => Act::Renew,
@@ -378,7 +386,7 @@ impl Shadow {
                 self.held.clear();
             }
         }
-        self.held.insert(hash_of(key), Held { token, lock_type, until_ms });
+        self.held.insert(hash_of(key), ShadowHold { token, lock_type, until_ms });
     }
 
     /// EXPIRE and PEXPIRE: a renewal, or the lease of a lock that was set without one.
@@ -400,13 +408,13 @@ impl Shadow {
         held.until_ms = Some(now_ms.saturating_add(time.saturating_mul(unit_ms)));
     }
 
-    fn release(&mut self, seen: &mut Seen, key: &[u8], from: Caller, now_ms: u64) {
+    fn release(&mut self, seen: &mut Seen, key: &[u8], from: ObservedCaller, now_ms: u64) {
         let held = self.held.remove(&hash_of(key)).filter(|held| held.until_ms.is_none_or(|until| until > now_ms));
         if held.is_some() {
             seen.act(Act::Release);
         }
         // Counts even if the lease has expired: that is the case in which it frees the successor's lock.
-        if from == Caller::Connection {
+        if from == ObservedCaller::Connection {
             seen.act(Act::ReleaseWithoutToken);
         }
     }
@@ -570,7 +578,7 @@ mod tests {
         let (mut shadow, mut seen) = (Shadow::default(), Seen::default());
         let mut set = |key: String, now_ms| {
             let words: [&[u8]; 6] = [b"SET", key.as_bytes(), b"a", b"NX", b"PX", b"1000"];
-            let command = Command { words: &words, from: Caller::Connection, client: None, now_ms };
+            let command = ObservedCommand { words: &words, from: ObservedCaller::Connection, client: None, now_ms };
             shadow.see(&mut seen, key.as_bytes(), false, command);
             (shadow.held.len(), seen.of(Act::Refuse))
         };
@@ -590,15 +598,15 @@ mod tests {
         let (mut shadow, mut seen, mut now_ms) = (Shadow::default(), Seen::default(), 1_000);
         for line in lines {
             let (from, line) = match line.strip_prefix('|') {
-                Some(line) => (Caller::Script, line),
-                None => (Caller::Connection, *line),
+                Some(line) => (ObservedCaller::Script, line),
+                None => (ObservedCaller::Connection, *line),
             };
             if let Some(ms) = line.strip_prefix("after ") {
                 now_ms += ms.parse::<u64>().unwrap();
                 continue;
             }
             let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-            shadow.see(&mut seen, b"k", is_hash, Command { words: &words, from, client: Some(7), now_ms });
+            shadow.see(&mut seen, b"k", is_hash, ObservedCommand { words: &words, from, client: Some(7), now_ms });
         }
         seen
     }
@@ -613,7 +621,7 @@ mod tests {
     }
 
     fn fits(lines: &[&str], kinds: &[&str]) -> (&'static str, String) {
-        let Verdict { fits, reason } = see(lines).verdict(&around(kinds));
+        let Assessment { fits, reason } = see(lines).assess(&around(kinds));
         (fits, reason)
     }
 
@@ -650,7 +658,7 @@ mod tests {
         let redisson = ["|HINCRBY k o 1", "|PEXPIRE k 9", "|HEXISTS k o", "|DEL k"];
         let seen = see_on(&redisson, true);
         let around = Surroundings { is_hash: true, ..around(&["hash"]) };
-        assert_eq!(seen.verdict(&around).fits, "yes", "{seen:?}");
+        assert_eq!(seen.assess(&around).fits, "yes", "{seen:?}");
     }
 
     #[test]
@@ -666,8 +674,8 @@ mod tests {
             assert!(fits == "remark" && reason.contains(word), "{lines:?}: {fits}: {reason}");
         }
         let refused = Surroundings { refused_users: vec!["app".into()], ..around(&["string"]) };
-        let verdict = see(&["SET k a NX PX 9"]).verdict(&refused);
-        assert!(verdict.fits == "remark" && verdict.reason.contains("+lock.adopted_ro: app"), "{verdict:?}");
+        let assessment = see(&["SET k a NX PX 9"]).assess(&refused);
+        assert!(assessment.fits == "remark" && assessment.reason.contains("+lock.adopted_ro: app"), "{assessment:?}");
     }
 
     #[test]
@@ -685,7 +693,7 @@ mod tests {
             assert!(fits == "no" && reason.contains(word), "{lines:?}: {fits}: {reason}");
         }
         let all = Surroundings { matches_all: true, ..Surroundings::default() };
-        assert_eq!(see(&[]).verdict(&all).fits, "no");
+        assert_eq!(see(&[]).assess(&all).fits, "no");
         assert_eq!(fits(&[], &[]).0, "no match");
         assert_eq!(see_on(&["HSET k a 1 b 2"], true).wrong_types().keys().collect::<Vec<_>>(), [&"HSET"]);
     }

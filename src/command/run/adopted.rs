@@ -16,7 +16,7 @@ use lock::value::outcome::{KeyError, Released};
 use lock::value::owner::{Owner, OwnerRef};
 use lock::value::time::{Lease, Timestamp, WaitLimit};
 
-use super::inspect::{holder_of, Holder};
+use super::inspect::{holder_of, CountedHolder};
 use super::request::{refuse_while_paused, run_original};
 use super::{adopted_hash, adoption};
 use crate::adopted::seen::{self, Act};
@@ -636,7 +636,7 @@ fn get<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(
 /// GETRANGE.
 fn get_range<'h, H: CommandHost<'h>>(mut host: H, args: &'h [H::Argument]) -> Result<(), ErrorReply> {
     let holder = match holder_of(host, args[1], LockType::Mutex) {
-        Ok(Some(Holder { owner, .. })) => owner,
+        Ok(Some(CountedHolder { owner, .. })) => owner,
         Ok(None) | Err(KeyError::WrongType) => return run_original(host, args),
         Err(_) => return Err(errors::WRONG_TYPE),
     };

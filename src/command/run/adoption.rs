@@ -7,7 +7,7 @@ use lock::value::owner::Owner;
 use lock::value::time::Deadline;
 
 use super::Arguments;
-use crate::adopted::seen::{Surroundings, Verdict};
+use crate::adopted::seen::{Assessment, Surroundings};
 use crate::adopted::PatternRow;
 use crate::catalog::Container;
 use crate::errors::ErrorReply;
@@ -48,7 +48,7 @@ fn report<'h>(mut host: impl CommandHost<'h>) -> Result<(), ErrorReply> {
         let nearest = nearest.filter(|key| row.in_common(key) > 0).map_or(&[][..], Vec::as_slice);
         let (matches_all, is_hash, refused_users) = (row.matches_all(), row.is_hash, refused_users(host, row));
         let around = Surroundings { keys, matches_all, is_hash, refused_users };
-        let Verdict { fits, reason } = row.seen.verdict(&around);
+        let Assessment { fits, reason } = row.seen.assess(&around);
         let (acts, numbers): (Vec<_>, _) = (row.seen.acts().collect(), row.seen.numbers());
         host.map(8 + acts.len() + numbers.len());
         text_field(&mut host, "pattern", &row.text());

@@ -72,7 +72,7 @@ fn with_hold<'h, H: CommandHost<'h>, R>(
     Ok(result)
 }
 
-pub(super) struct Holder {
+pub(super) struct CountedHolder {
     /// Its owner: the token that clients see.
     pub owner: Owner,
     /// Its hold count.
@@ -87,7 +87,7 @@ pub(super) fn holder_of<'h, H: CommandHost<'h>>(
     host: H,
     key: H::Argument,
     lock_type: LockType,
-) -> Result<Option<Holder>, KeyError> {
+) -> Result<Option<CountedHolder>, KeyError> {
     let now = host.now();
     let holder = host.read(key, |read| {
         let Some(ReadLock { lock, .. }) = read.filter(|read| !read.until.has_passed(now.timestamp())) else {
@@ -95,7 +95,7 @@ pub(super) fn holder_of<'h, H: CommandHost<'h>>(
         };
         match lock.lock_type() {
             Some(other) if other != lock_type => Err(KeyError::Invalid(InvalidClaim::WrongLockType(other))),
-            _ => Ok(lock.exclusive_owner().map(|owner| Holder {
+            _ => Ok(lock.exclusive_owner().map(|owner| CountedHolder {
                 owner: owner.clone(),
                 holds: lock.exclusive_holds(owner.as_bytes()).unwrap_or_default(),
             })),

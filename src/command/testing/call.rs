@@ -21,7 +21,7 @@ use super::native;
 use super::parts::{Call, Sender};
 use super::resp::Encoder;
 use crate::adopted::seen::Seen;
-use crate::adopted::{Mode, Original, PatternRow};
+use crate::adopted::{Original, PatternMode, PatternRow};
 use crate::catalog::CATALOG;
 use crate::errors::{self, ErrorReply};
 use crate::host::{CommandHost, GrantedTo, KeyArguments, NewWaiter, OriginalOutcome, ReadLock, Scanned, VisitedKey};
@@ -314,7 +314,7 @@ impl<'a> CommandHost<'a> for Call<'a> {
     }
 
     fn pattern_rows(self) -> Vec<PatternRow> {
-        self.server.settings.borrow().adopted.rows(Mode::Adopt).collect()
+        self.server.settings.borrow().adopted.rows(PatternMode::Adopt).collect()
     }
 
     fn keys_and_types(self, _: usize, is_wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<VisitedKey>, ErrorReply> {

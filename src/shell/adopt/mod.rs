@@ -10,8 +10,8 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
-use command::adopted::seen::{self, Caller, Seen};
-use command::adopted::{self, AdoptedKeys, BadPatterns, Mode, Original, PatternRow, MOST_PATTERNS, ORIGINALS};
+use command::adopted::seen::{self, ObservedCaller, Seen};
+use command::adopted::{self, AdoptedKeys, BadPatterns, Original, PatternMode, PatternRow, MOST_PATTERNS, ORIGINALS};
 use command::errors::Quoted;
 use command::host::VisitedKey;
 use lock::value::claim::LockType;
@@ -23,7 +23,7 @@ use super::clock;
 use super::ffi::context::{guard, Ctx};
 use super::ffi::filter::{self, FilteredCommand};
 use super::ffi::main_thread::MainThread;
-use super::ffi::module::Text;
+use super::ffi::module::TextSetting;
 use super::ffi::server::version;
 use super::ffi::string::OwnedStr;
 use super::settings;
@@ -70,9 +70,9 @@ struct Adopt {
     released: Cell<u64>,
 }
 
-pub static PATTERNS: Text = Text { get: || text_of(&ADOPTION.setting), set: set_patterns };
+pub static PATTERNS: TextSetting = TextSetting { get: || text_of(&ADOPTION.setting), set: set_patterns };
 
-pub static OBSERVED: Text = Text { get: || text_of(&ADOPTION.observed_setting), set: set_observed };
+pub static OBSERVED: TextSetting = TextSetting { get: || text_of(&ADOPTION.observed_setting), set: set_observed };
 
 /// Sets the patterns, effective from the next command.
 ///
@@ -83,7 +83,7 @@ fn set_patterns(setting: &[u8]) -> Result<(), String> {
     ADOPTION.has_hashes.set(changed.has_hashes());
     ADOPTION.keys.replace(changed);
     ADOPTION.setting.replace(Some(OwnedStr::new(setting)));
-    changed_patterns(Mode::Adopt);
+    changed_patterns(PatternMode::Adopt);
     Ok(())
 }
 
@@ -96,7 +96,7 @@ fn set_observed(setting: &[u8]) -> Result<(), String> {
     ADOPTION.is_observing.set(!changed.is_empty());
     ADOPTION.observed.replace(changed);
     ADOPTION.observed_setting.replace(Some(OwnedStr::new(setting)));
-    changed_patterns(Mode::Observe);
+    changed_patterns(PatternMode::Observe);
     Ok(())
 }
 
@@ -116,12 +116,13 @@ fn error_text(bad: &BadPatterns) -> String {
     }
 }
 
-fn changed_patterns(mode: Mode) {
+fn changed_patterns(mode: PatternMode) {
     let (keys, observed) = (ADOPTION.keys.borrow(), ADOPTION.observed.borrow());
     for (byte, may_begin_with_it) in (0..=u8::MAX).zip(&ADOPTION.may_begin_with) {
         may_begin_with_it.set(keys.may_begin_with(byte) || observed.may_begin_with(byte));
     }
-    let rows: Vec<_> = if mode == Mode::Adopt { keys.rows(mode).collect() } else { observed.rows(mode).collect() };
+    let rows: Vec<_> =
+        if mode == PatternMode::Adopt { keys.rows(mode).collect() } else { observed.rows(mode).collect() };
     drop((keys, observed));
     if let Some(ctx) = timer::own_context() {
         begin(ctx);
@@ -133,9 +134,9 @@ fn changed_patterns(mode: Mode) {
 const MOST_VISITED: usize = 10_000;
 
 /// Warns about patterns that are probably mistakes. They are accepted, and LOCK.ADOPTION REPORT says the same.
-fn warn(ctx: Ctx<'_>, mode: Mode, rows: &[PatternRow]) {
+fn warn(ctx: Ctx<'_>, mode: PatternMode, rows: &[PatternRow]) {
     let set: Vec<_> = rows.iter().filter(|row| row.mode == mode).collect();
-    let setting = if mode == Mode::Adopt { "lock.adopt" } else { "lock.adopt-observe" };
+    let setting = if mode == PatternMode::Adopt { "lock.adopt" } else { "lock.adopt-observe" };
     if set.is_empty() {
         return;
     }
@@ -292,12 +293,12 @@ fn put_in_front(command: &FilteredCommand<'_>, original: Original) -> bool {
 fn observe(command: &FilteredCommand<'_>) {
     let caller = match filter::caller() {
         filter::Caller::Log => return,
-        filter::Caller::Script => Caller::Script,
-        filter::Caller::Connection => Caller::Connection,
+        filter::Caller::Script => ObservedCaller::Script,
+        filter::Caller::Connection => ObservedCaller::Connection,
     };
     let (client, now_ms) = (command.client(), clock::now().timestamp().ms());
     see(command, |words| {
-        ADOPTION.observed.borrow_mut().see(seen::Command { words, from: caller, client, now_ms });
+        ADOPTION.observed.borrow_mut().see(seen::ObservedCommand { words, from: caller, client, now_ms });
     });
 }
 
@@ -312,7 +313,7 @@ fn see(command: &FilteredCommand<'_>, see: impl FnOnce(&[&[u8]])) {
 /// All patterns with their counters.
 pub fn rows() -> Vec<PatternRow> {
     let (keys, observed) = (ADOPTION.keys.borrow(), ADOPTION.observed.borrow());
-    keys.rows(Mode::Adopt).chain(observed.rows(Mode::Observe)).collect()
+    keys.rows(PatternMode::Adopt).chain(observed.rows(PatternMode::Observe)).collect()
 }
 
 /// Counts the outcome of a command on a key of `lock.adopt`, which holds or would hold a lock of this type.

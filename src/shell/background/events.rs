@@ -15,7 +15,7 @@ use lock::value::time::Instant;
 
 use crate::shell::ffi::blocked::BlockedId;
 use crate::shell::ffi::main_thread::MainThread;
-use crate::shell::slots::Slots;
+use crate::shell::slots::ClusterSlots;
 
 static RECORDED: MainThread<RecordedEvents> = MainThread::new(RecordedEvents {
     events: RefCell::new(VecDeque::new()),
@@ -47,7 +47,7 @@ pub enum Event {
     /// Any key of the database, or of all databases, may have changed.
     DbChanged(Option<i32>),
     /// These slots of the cluster now belong to another node.
-    SlotsMoved(Slots),
+    SlotsMoved(ClusterSlots),
     /// The connection closed.
     ClientDisconnected(ClientId),
     /// The reply that contains the grant was written to the client.

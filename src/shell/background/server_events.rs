@@ -13,7 +13,7 @@ use crate::shell::ffi::context::{guard, Ctx};
 use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::module::{self, subscribe_to_event, unsubscribe_from_event};
 use crate::shell::replication;
-use crate::shell::slots::Slots;
+use crate::shell::slots::ClusterSlots;
 use crate::shell::{clock, settings};
 
 /// Called as soon as all databases are empty.
@@ -61,7 +61,7 @@ unsafe extern "C" fn on_slot_migration(
 ) {
     if sub == module::EXPORT_COMPLETED && events::has_waiters_or_sessions() {
         guard("slot migration", || {
-            let mut slots = Slots::none();
+            let mut slots = ClusterSlots::none();
             // SAFETY: the server passed it with this event.
             unsafe { module::each_slot(data, |slot| slots.add(slot)) };
             record_if_relevant(Event::SlotsMoved(slots));

@@ -12,7 +12,7 @@ use super::context::Ctx;
 use super::string::Str;
 
 /// An open key; closed when dropped.
-pub struct OpenKey<'c> {
+pub struct KeyHandle<'c> {
     key: NonNull<raw::RedisModuleKey>,
     callback: PhantomData<&'c ()>,
 }
@@ -27,23 +27,23 @@ pub enum RawContent {
     Foreign,
 }
 
-impl<'c> OpenKey<'c> {
+impl<'c> KeyHandle<'c> {
     /// Opens for reading and writing. Deletes an expired key, which triggers keyspace events and `unlink2` inside this
     /// call.
     #[inline(always)]
-    pub fn write(ctx: Ctx<'c>, name: Str<'_>) -> OpenKey<'c> {
+    pub fn write(ctx: Ctx<'c>, name: Str<'_>) -> KeyHandle<'c> {
         let mode = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int;
         // SAFETY: both are valid.
         let key = unsafe { api!(RedisModule_OpenKey(ctx.raw(), name.raw(), mode)) };
         let key = NonNull::new(key).expect("a key that is opened for writing is never null");
-        OpenKey { key, callback: PhantomData }
+        KeyHandle { key, callback: PhantomData }
     }
 
     /// Opens for reading; `None` for a free or expired key.
-    pub fn read(ctx: Ctx<'c>, name: Str<'_>) -> Option<OpenKey<'c>> {
+    pub fn read(ctx: Ctx<'c>, name: Str<'_>) -> Option<KeyHandle<'c>> {
         // SAFETY: both are valid.
         let key = unsafe { api!(RedisModule_OpenKey(ctx.raw(), name.raw(), raw::REDISMODULE_READ as c_int)) };
-        Some(OpenKey { key: NonNull::new(key)?, callback: PhantomData })
+        Some(KeyHandle { key: NonNull::new(key)?, callback: PhantomData })
     }
 
     /// The value under the key; `ours` is the server's handle for our data type.
@@ -104,7 +104,7 @@ impl<'c> OpenKey<'c> {
     }
 }
 
-impl Drop for OpenKey<'_> {
+impl Drop for KeyHandle<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: the key is open, and nothing else closes it.

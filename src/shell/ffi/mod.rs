@@ -11,7 +11,7 @@
 //! |                          |                            | `SelectDb`, `SignalModifiedKey` or `PublishMessage`     |
 //! | `Str`, `OwnedStr`        | `RedisString`              | retains each string; `decode_args` also allocates       |
 //! | `ReplyWriter` for `Ctx`  | `Context::reply`           | builds a tree of values for each reply                  |
-//! | `OpenKey`                | `RedisKeyWritable`         | values are `&mut` of any lifetime; no `SetAbsExpire`    |
+//! | `KeyHandle`              | `RedisKeyWritable`         | values are `&mut` of any lifetime; no `SetAbsExpire`    |
 //! | `blocked`                | `block_client`             | no callbacks, and dropping it unblocks                  |
 //! | `time`                   | `create_timer`             | `stop_timer` frees the data as another type             |
 //! | `replicate`              | `Context::replicate`       | creates a string object for each argument               |

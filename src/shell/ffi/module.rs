@@ -185,7 +185,7 @@ pub fn register_flag(ctx: Ctx<'_>, name: &str, default: bool, value: &'static At
     register_bool_configuration(&ctx, name, value, default, ConfigurationFlags::DEFAULT, None);
 }
 
-pub struct Text {
+pub struct TextSetting {
     /// Returns its value, which the server copies.
     pub get: fn() -> *mut raw::RedisModuleString,
     /// Changes it, or returns the error.
@@ -193,7 +193,7 @@ pub struct Text {
 }
 
 /// Registers a text setting; only while the module is loading.
-pub fn register_text(ctx: Ctx<'_>, name: &str, default: &str, text: &'static Text) {
+pub fn register_text(ctx: Ctx<'_>, name: &str, default: &str, text: &'static TextSetting) {
     let (Ok(name), Ok(default)) = (CString::new(name), CString::new(default)) else { return };
     let (flags, data) = (raw::REDISMODULE_CONFIG_DEFAULT, (&raw const *text).cast_mut().cast());
     // SAFETY: the server copies both strings; the callbacks get the static that is passed here.
@@ -213,7 +213,7 @@ pub fn register_text(ctx: Ctx<'_>, name: &str, default: &str, text: &'static Tex
 
 unsafe extern "C" fn get_text(_: *const c_char, data: *mut c_void) -> *mut raw::RedisModuleString {
     // SAFETY: see `register_text`.
-    let text = unsafe { &*data.cast::<Text>() };
+    let text = unsafe { &*data.cast::<TextSetting>() };
     guard("a setting", text.get).unwrap_or(null_mut())
 }
 
@@ -226,7 +226,7 @@ unsafe extern "C" fn set_text(
     // SAFETY: see `register_text`; the value lives as long as the callback, and the server owns the error.
     let set = guard("a setting", || unsafe {
         let value = Str::new(value).map_or(&[][..], Str::bytes);
-        let text = &*data.cast::<Text>();
+        let text = &*data.cast::<TextSetting>();
         (text.set)(value).inspect_err(|reason| {
             let reason = OwnedStr::new(reason.as_bytes());
             *error = reason.as_str().raw();

@@ -22,7 +22,7 @@ use super::{held_counts, removals};
 use crate::shell::adopt;
 use crate::shell::background::write_check::{self, HoldsFor};
 use crate::shell::ffi::context::Ctx;
-use crate::shell::ffi::key::{OpenKey, RawContent};
+use crate::shell::ffi::key::{KeyHandle, RawContent};
 use crate::shell::ffi::main_thread::MainThread;
 use crate::shell::ffi::string::{OwnedStr, Str, StrOfKey};
 use crate::shell::replication::{self, ChangeSource};
@@ -248,7 +248,7 @@ impl Entry for StoredKey<'_> {
 
 /// A key that is open for reading and writing.
 pub struct LockKey<'c> {
-    key: OpenKey<'c>,
+    key: KeyHandle<'c>,
     content: RawContent,
     /// The key's deadline, once it was read: each reading makes the server look the key up.
     until: Cell<Option<Deadline>>,
@@ -261,7 +261,7 @@ impl<'c> LockKey<'c> {
     /// No other `LockKey` or [`ReadKey`] of the same key is open before this one is dropped.
     #[inline(always)]
     pub unsafe fn open(ctx: Ctx<'c>, name: Str<'_>) -> LockKey<'c> {
-        let key = OpenKey::write(ctx, name);
+        let key = KeyHandle::write(ctx, name);
         let content = key.content(data_type());
         LockKey { key, content, until: Cell::new(None) }
     }
@@ -330,7 +330,7 @@ impl<'c> LockKey<'c> {
 
 /// A key that holds a lock, open for reading.
 pub struct ReadKey<'c> {
-    key: OpenKey<'c>,
+    key: KeyHandle<'c>,
     lock: NonNull<Lock>,
 }
 
@@ -349,7 +349,7 @@ impl<'c> ReadKey<'c> {
     /// # Safety
     /// No [`LockKey`] of the same key is open before the result is dropped.
     pub unsafe fn open(ctx: Ctx<'c>, name: Str<'_>) -> ReadContent<'c> {
-        let Some(key) = OpenKey::read(ctx, name) else { return ReadContent::Free };
+        let Some(key) = KeyHandle::read(ctx, name) else { return ReadContent::Free };
         match key.content(data_type()) {
             RawContent::Ours(value) => ReadContent::Lock(ReadKey { key, lock: value.cast() }),
             RawContent::Empty => ReadContent::Free,

@@ -135,7 +135,7 @@ impl Reporter<'_> {
                 let client = connection_of(self.ctx);
                 self.add(LogEvent::Deadlock, &key, &owner, 0, waiters, client);
                 let error = ErrorReply::from(LockError::Deadlock(cycle));
-                let caller = Caller(self.ctx, client);
+                let caller = CommandSender(self.ctx, client);
                 self.line(LineKind::Deadlock, format_args!("request refused: {}; sent by {caller}", error.as_str()));
             }
             Occurrence::MaxWaitersRefused { key, owner, limit } => {
@@ -145,7 +145,7 @@ impl Reporter<'_> {
             Occurrence::Protected { key, owner, waiters } => {
                 let client = connection_of(self.ctx);
                 self.add(LogEvent::Protected, &key, &owner, 0, waiters, client);
-                let (lock, caller) = (OwnerOnKey(&owner, key.as_ref()), Caller(self.ctx, client));
+                let (lock, caller) = (OwnerOnKey(&owner, key.as_ref()), CommandSender(self.ctx, client));
                 self.line(LineKind::Protected, format_args!("lock.adopt protected a hold from {caller}: {lock}"));
             }
             Occurrence::GraceBegan { ms } => {
@@ -173,7 +173,7 @@ impl Reporter<'_> {
             EndedBy::Broken => {
                 let client = connection_of(self.ctx);
                 self.add(LogEvent::Broken, key, owner, held_ms, waiters, client);
-                let caller = Caller(self.ctx, client);
+                let caller = CommandSender(self.ctx, client);
                 self.line(LineKind::Broken, format_args!("lock broken by {caller}: {lock}"));
             }
             EndedBy::Undelivered => {
@@ -227,11 +227,11 @@ fn event_of_end(by: EndedBy) -> Option<KeyEvent> {
 }
 
 /// The sender of the running command, as shown in a line.
-struct Caller<'a>(Ctx<'a>, Option<ClientId>);
+struct CommandSender<'a>(Ctx<'a>, Option<ClientId>);
 
-impl Display for Caller<'_> {
+impl Display for CommandSender<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Caller(ctx, Some(client)) = self else { return f.write_str("a script or a module") };
+        let CommandSender(ctx, Some(client)) = self else { return f.write_str("a script or a module") };
         let (user, address) = (client_user(*ctx, client.0), client_address(client.0));
         write!(f, "user {} from {address}, client {}", Quoted(&user), client.0)
     }

@@ -156,7 +156,7 @@ fn check_patterns(original: Original, words: &[&[u8]]) {
     }
     // Any pattern may be observed.
     let (mut observed, client) = (keys.clone(), Some(1));
-    observed.see(seen::Command { words, from: seen::Caller::Connection, client, now_ms: 1_000 });
+    observed.see(seen::ObservedCommand { words, from: seen::ObservedCaller::Connection, client, now_ms: 1_000 });
     observed.see_wrong_type(words);
     let arg = |position: usize| words.get(position).copied();
     if let Some(container) = keys.container_of(original, || words.len(), arg) {
