@@ -47,6 +47,7 @@ impl NameFilter {
 
     /// Removes one occurrence of the name.
     pub fn remove(&mut self, name: &[u8]) {
+        debug_assert!(self.may_contain(name), "only a name that was inserted is removed");
         self.names = self.names.saturating_sub(1);
         if self.is_one_full && self.names == 0 {
             self.counts.fill(0);

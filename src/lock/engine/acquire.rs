@@ -14,7 +14,7 @@ use crate::queue::deadlock::{self, Search};
 use crate::queue::placement::{new_position, SearchBudget};
 use crate::queue::position::Rank;
 use crate::queue::request::{Arrival, NewRequest, OwnerId};
-use crate::value::claim::LockRequest;
+use crate::value::claim::{Claim, LockRequest};
 use crate::value::outcome::{Admission, Grant};
 use crate::value::time::{Now, Timestamp, WaitLimit};
 
@@ -87,6 +87,7 @@ impl<K: Keys, C: Park> Engine<'_, '_, K, C> {
     /// # Errors
     /// The request is refused. Nothing was changed.
     pub fn acquire(&mut self, request: AcquireRequest<'_>) -> Result<Acquired, LockError> {
+        debug_assert!(request.names.len() == 1 || request.request.claim == Claim::Mutex, "multiple keys are mutexes");
         let owner_id = self.manager.queues().owner_id(request.db, request.request.owner.as_bytes());
         let earlier = Earlier { owner_id, retried: self.find_retried(&request, owner_id) };
         let acquired = match request.names {
@@ -365,6 +366,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             return;
         };
         let fence = self.entry.content().lock().and_then(|lock| lock.fence());
+        debug_assert!(queue.waiters() > 0, "the new waiter is queued");
         // Behind another waiter of a queue that has seen the value, the lease expiry is already watched and the holders
         // are known. Reading the expiry again would take 800 of 42,100 instructions of a hand-off among 48 clients
         // (callgrind, Redis 7.0.15).

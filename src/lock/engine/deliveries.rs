@@ -104,7 +104,8 @@ impl Deliveries {
         if let Some(index) = &mut self.index {
             index.insert(&sent);
         }
-        self.all.insert(sent.grant.request, sent);
+        let before = self.all.insert(sent.grant.request, sent);
+        debug_assert!(before.is_none(), "a request is granted once");
     }
 
     /// The reply was written. It also confirms earlier grants of the same holds to the owner.
@@ -191,6 +192,7 @@ impl Deliveries {
 
     /// Whether the owner's hold of this key consists only of undelivered grants.
     pub fn is_undelivered(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
+        debug_assert!(self.undelivered.is_empty() || self.index.is_some(), "undelivered grants are indexed");
         !self.undelivered.is_empty() && self.is_whole_hold(key, owner, |grant| self.undelivered.contains(&grant))
     }
 
@@ -227,6 +229,31 @@ impl Deliveries {
         do_all_meet_it && has_first
     }
 
+    /// The requests whose grants are in flight or undelivered.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn requests(&self) -> impl Iterator<Item = RequestId> + '_ {
+        self.all.iter().map(|(request, _)| *request)
+    }
+
+    /// Panics unless the tables agree.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn check_tables(&self) {
+        let sent = |(number, request): &(GrantNumber, RequestId)| {
+            self.all.get(request).filter(|sent| sent.number == *number && sent.grant.request == *request)
+        };
+        assert!(self.undelivered.iter().all(|grant| sent(grant).is_some()), "an undelivered grant is in flight");
+        let Some(Index { by_hold, by_client }) = &self.index else {
+            return assert!(self.undelivered.is_empty(), "undelivered grants are indexed: {self:?}");
+        };
+        let of_holds: usize = by_hold.values().map(BTreeSet::len).sum();
+        assert_eq!(of_holds, self.all.iter().map(|(_, sent)| sent.grant.grants.len()).sum(), "{self:?}");
+        assert_eq!(by_client.len(), self.all.iter().filter(|(_, sent)| sent.to.is_some()).count(), "{self:?}");
+        for (hold, grants) in by_hold {
+            let is_of_hold = |sent: &Sent| sent.grant.holds().any(|other| other == *hold);
+            assert!(grants.iter().all(|grant| sent(grant).is_some_and(is_of_hold)), "{hold:?}: {self:?}");
+        }
+    }
+
     /// Whether no grant is in flight or undelivered.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -249,6 +276,7 @@ impl Deliveries {
         };
         let undelivered = self.undelivered.iter().rev().copied().find(is_last)?;
         self.undelivered.remove(&undelivered);
+        debug_assert!(self.all.contains_key(&undelivered.1), "an undelivered grant is in flight until it is revoked");
         self.all.get(&undelivered.1).map(|sent| sent.grant.clone())
     }
 

@@ -122,6 +122,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
 
     /// Ends a hold of a connection that has ended, unless writes are refused.
     fn end_bound_hold(&mut self, binding: &Binding) -> WriteCheck {
+        debug_assert!(self.engine.manager.bindings.is_ended(binding.client), "the session has ended");
         let (key, owner) = (binding.key.as_ref(), binding.owner.as_bytes());
         let write_check = self.engine.host.keys.write_check(key);
         if write_check != WriteCheck::Refused {
@@ -142,6 +143,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
         let queued = waits.queues.request(id).filter(|queued| queued.is_present() && queued.position == position);
         let lost = waits.queues.get(queue).map(|queue| queue.key.clone());
         let (Some(queued), Some(lost)) = (queued.cloned(), lost) else { return WriteCheck::Allowed };
+        debug_assert!(queued.has_multiple_keys(), "only a multi-key request counts on a hold of its owner");
         let write_check = self.write_check_of(queue);
         match write_check {
             WriteCheck::Allowed => {}

@@ -47,6 +47,12 @@ impl<T: Copy + Ord> DueSet<T> {
         self.all.remove(&item);
     }
 
+    /// The items.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn iter(&self) -> impl Iterator<Item = T> + '_ {
+        self.all.iter().copied()
+    }
+
     /// Removes and returns the next item.
     pub fn take_next(&mut self) -> Option<T> {
         use std::ops::Bound::{Excluded, Unbounded};

@@ -7,6 +7,19 @@ use crate::queue::queues::WaitQueues;
 use crate::value::time::Now;
 
 impl LockManager {
+    /// Panics unless the tables agree.
+    pub(crate) fn check_tables(&self) {
+        let (queues, backlog) = (self.queues(), &self.waits.backlog);
+        queues.check_tables();
+        self.bindings.check_tables();
+        self.deliveries.check_tables();
+        assert!(backlog.queues.iter().all(|queue| queues.get(queue).is_some()), "a closed queue is due: {backlog:?}");
+        let mut removed = backlog.pending_removals.iter();
+        assert!(removed.all(|id| queues.contains(id)), "only queued requests are removed: {backlog:?}");
+        let mut in_flight = self.deliveries.requests();
+        assert!(!in_flight.any(|id| queues.contains(id)), "a request is queued or in flight, never both");
+    }
+
     /// Whether the removal of any request is pending.
     pub(crate) fn has_pending_removals(&self) -> bool {
         !self.waits.backlog.pending_removals.is_empty()

@@ -47,6 +47,8 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
     pub(super) fn try_grant(&mut self, queue: QueueId, id: RequestId, precedence: Precedence) -> Attempt {
         let queues = self.manager.queues();
         let (Some(queued), Some(waiting)) = (queues.request(id), queues.get(queue)) else { return Attempt::Dismissed };
+        debug_assert!(queued.is_present() && !queued.has_multiple_keys(), "a waiter for this key alone");
+        debug_assert!(queued.is_in(queue) && waiting.key.as_ref() == self.key, "the open key is that of the queue");
         let (owner, owner_id, session) = (queued.owner.clone(), queued.owner_id, queued.session);
         let (asked, lease) = (queued.lease, queued.lease_from(self.now.timestamp()));
         let name = waiting.key.clone();
@@ -154,6 +156,7 @@ fn deliver<C: Clients>(
     grant: Grant,
     delivery: impl FnOnce() -> GrantInFlight,
 ) {
+    debug_assert!(!manager.queues().contains(waited.request), "a request is queued or in flight, never both");
     let Grant { fence, holds, slot, .. } = grant;
     manager.observer.wait_times.record(waited.ms);
     match reply(manager, clients, waited.request, WaitOutcome::Granted { fence, holds, slot }) {
@@ -204,6 +207,11 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         let (before, fence_before) = lock_type_and_fence(&mut self.entry);
         let (grant, change) = self.store_grant(fence, request)?;
         let (after, fence_after) = lock_type_and_fence(&mut self.entry);
+        debug_assert!(fence_before <= fence_after, "fencing tokens increase");
+        debug_assert!(
+            self.entry.content().lock().is_some_and(|lock| lock.is_held_by(request.owner.as_bytes())),
+            "the lock is held by the owner that was granted it"
+        );
         let LockManager { waits, observer, .. } = &mut *self.manager;
         observer.statistics.count_stored(before, after);
         observer.granted(&waits.queues, self.key, request, grant, by.waited, change);

@@ -155,6 +155,7 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
     /// wait. Stops at a head that has to wait, at a multi-key request, or when the time slice is spent. Except at a
     /// multi-key request, it closes the key.
     pub(super) fn serve(mut self, queue: QueueId) -> Stop {
+        debug_assert!(self.queue.is_none_or(|own| own == queue), "the queue is that of the open key");
         self.end_upgrades();
         // An earlier iteration left the rest of the queue to the timer, so a command serves only one waiter.
         let was_due = self.manager.waits.backlog.queues.contains(queue);

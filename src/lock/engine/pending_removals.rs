@@ -74,6 +74,12 @@ impl PendingRemovals {
         self.0.get(&id).copied()
     }
 
+    /// The requests.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn iter(&self) -> impl Iterator<Item = RequestId> + '_ {
+        self.0.keys().copied()
+    }
+
     /// Removes and returns the next request.
     pub fn take_next(&mut self) -> Option<(RequestId, PendingRemoval)> {
         self.0.pop_first()

@@ -193,6 +193,14 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
                 };
                 let before = lock.held_lock_type();
                 let released = end.apply(lock)?;
+                debug_assert!(
+                    released != Released::Gone
+                        || match end.holds_of() {
+                            HoldsOf::Owner(owner) => !lock.is_held_by(owner),
+                            HoldsOf::AllOwners => lock.is_vacant(),
+                        },
+                    "nothing is left of a hold that is gone"
+                );
                 self.manager.observer.statistics.count_stored(before, lock.held_lock_type());
                 Ok((released, removed))
             }

@@ -117,7 +117,8 @@ impl Bindings {
         let id = BindingId { client, number: self.last };
         let hold = HoldKey { key: key.to_key(), owner: owner.to_owner() };
         let binding = Binding { client, key: hold.key.clone(), owner: hold.owner.clone(), fence, renewal: None };
-        self.by_hold.insert(hold, id);
+        let former = self.by_hold.insert(hold, id);
+        debug_assert!(former.is_none(), "a hold is bound to one connection");
         self.all.insert(id, binding);
         self.renew_at(id, renewal);
         id
@@ -130,7 +131,8 @@ impl Bindings {
         }
         if let Some(id) = self.by_hold.remove(&HoldKeyRef { key, owner } as &dyn HoldKeyParts) {
             self.renew_at(id, None);
-            self.all.remove(&id);
+            let binding = self.all.remove(&id);
+            debug_assert!(binding.is_some(), "each hold in the index is bound");
         }
     }
 
@@ -197,7 +199,8 @@ impl Bindings {
         }
         if let Some(due) = renewal {
             self.needs_rearm |= self.renewals.first().is_none_or(|(next, _)| due < *next);
-            self.renewals.insert((due, id));
+            let is_new = self.renewals.insert((due, id));
+            debug_assert!(is_new, "a binding has one renewal");
         }
     }
 
@@ -227,6 +230,7 @@ impl Bindings {
         self.postponed_until = None;
         let (due, id) = self.renewals.first().copied().filter(|(due, _)| *due <= now)?;
         self.renewals.remove(&(due, id));
+        debug_assert!(self.get(id).is_some_and(|binding| binding.renewal == Some(due)), "the renewal of a binding");
         Some(id)
     }
 
@@ -240,6 +244,18 @@ impl Bindings {
     #[cfg(any(test, feature = "testing"))]
     pub fn renewals_postponed_until(&self) -> Option<Instant> {
         self.postponed_until
+    }
+
+    /// Panics unless the tables agree.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn check_tables(&self) {
+        assert_eq!(self.by_hold.len(), self.all.len(), "{self:?}");
+        for (hold, id) in &self.by_hold {
+            let binding = self.all.get(id).expect("a hold in the index is bound");
+            assert!(binding.key == hold.key && binding.owner == hold.owner && binding.client == id.client, "{self:?}");
+        }
+        let renewals = self.all.iter().filter_map(|(id, binding)| Some((binding.renewal?, *id)));
+        assert!(self.renewals.is_subset(&renewals.collect()), "a renewal without a binding: {self:?}");
     }
 
     /// When the lease of each binding must be renewed.

@@ -171,6 +171,7 @@ impl<K: Keys, C> Engine<'_, '_, K, C> {
 
     /// What a waiter for multiple keys gets. `queue` is the one that is being served, or that has blocked it.
     pub(super) fn verdict_of_all(&mut self, queue: QueueId, queued: &QueuedRequest, keys: &[Key]) -> VerdictOfAll {
+        debug_assert_eq!(queued.queues.len(), keys.len(), "a waiter keeps the queues of all its keys open");
         // Begin with the key that blocked the request: if many keys are released one after another, only two are opened
         // each time.
         let blocked = queued.queues.iter().position(|other| *other == queue).unwrap_or_default();

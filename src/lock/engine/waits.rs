@@ -190,6 +190,7 @@ impl Waits {
     /// when the queue must be served. Called after each grant, and for each key that was opened to serve its queue.
     /// Multi-key requests of an owner that has lost the key are to be reevaluated.
     pub fn record_lock(&mut self, queue: QueueId, stored: Option<(&Lock, Deadline)>) {
+        debug_assert!(stored.is_none_or(|(lock, _)| !lock.is_vacant()), "a vacant lock is removed, not recorded");
         if stored.is_none() {
             self.queues.set_seen(queue, None);
         }

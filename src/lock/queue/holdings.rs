@@ -109,6 +109,27 @@ impl Holdings {
     }
 }
 
+#[cfg(any(test, feature = "testing"))]
+impl Holdings {
+    /// Panics unless the recorded holders of a queue's key are found by owner.
+    pub fn check_recorded(&self, id: QueueId, recorded: &RecordedHolders) {
+        let is_found = |owner| self.by_owner.get(owner).is_some_and(|queues| queues.contains(&id));
+        assert!(recorded.0.iter().all(is_found), "{id:?} has {recorded:?}, {self:?}");
+    }
+
+    /// Panics unless only these queues are recorded. Each has its recorded holders and the fencing token that it has
+    /// seen last.
+    pub fn check_totals<'q>(&self, queues: impl Iterator<Item = (QueueId, &'q RecordedHolders, Option<Fence>)>) {
+        let queues: Vec<_> = queues.collect();
+        let by_queue: usize = queues.iter().map(|(_, recorded, _)| recorded.0.len()).sum();
+        let by_owner: usize = self.by_owner.iter().map(|(_, queues)| queues.len()).sum();
+        assert_eq!(by_owner, by_queue, "the recorded holders by owner and by queue");
+        let is_open = |id: &QueueId| queues.iter().any(|(open, ..)| open == id);
+        assert!(self.must_open.iter().all(is_open), "a closed queue must be opened: {self:?}");
+        assert_eq!(self.unheld, queues.iter().filter(|(_, _, seen)| seen.is_none()).count(), "free keys");
+    }
+}
+
 impl<'a> MayHold<'a> {
     /// Whether the owner certainly holds no waited-for key.
     pub fn is_empty(&self) -> bool {
@@ -161,6 +182,7 @@ impl Holdings {
 
     fn remove(&mut self, owner: OwnerHash, id: QueueId) {
         let Some(queues) = self.by_owner.get_mut(&owner) else { return };
+        debug_assert!(queues.contains(&id), "a recorded holder has the queue in its set");
         queues.remove(&id);
         if queues.is_empty() {
             self.by_owner.remove(&owner);
@@ -180,6 +202,10 @@ impl Holdings {
         self.must_open.remove(&id);
         self.unheld -= usize::from(seen.is_none());
         self.rescan_pending &= !is_last;
+        debug_assert!(
+            !is_last || self.by_owner.is_empty() && self.must_open.is_empty() && self.unheld == 0,
+            "without a queue nothing is recorded"
+        );
     }
 
     /// The queue has seen another fencing token under its key.

@@ -56,19 +56,28 @@ impl Owners {
             None => self.insert(db, owner),
         };
         let entry = self.entries.get_mut(&id).expect("the owner is known or was just inserted");
+        debug_assert!(entry.db == db && entry.owner == *owner, "the id is that of another owner");
         entry.listed.insert((listed_under, request));
         (id, &entry.listed)
     }
 
     /// Removes a request of the owner. Returns whether the owner has others.
     pub fn remove_request(&mut self, id: OwnerId, listed_under: QueueId, request: RequestId) -> Others {
+        debug_assert!(self.entries.contains_key(&id), "an owner with a request is in the table");
         let Some(entry) = self.entries.get_mut(&id) else { return Others::None };
+        debug_assert!(entry.listed.contains(&(listed_under, request)), "a request is listed under its first queue");
         entry.listed.remove(&(listed_under, request));
         if !entry.listed.is_empty() {
             return Others::Some;
         }
         self.keep_unused(id);
         Others::None
+    }
+
+    /// The number of requests of all owners.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn requests(&self) -> usize {
+        self.entries.iter().map(|(_, entry)| entry.listed.iter().count()).sum()
     }
 
     #[cfg(any(test, feature = "testing"))]
@@ -114,9 +123,9 @@ impl Owners {
             return;
         }
         let Some(entry) = self.entries.remove(&id) else { return };
-        if let Some(ids) = self.ids.get_mut(&entry.db) {
-            ids.remove(entry.owner.as_bytes());
-        }
+        let ids = self.ids.get_mut(&entry.db);
+        let named = ids.and_then(|ids| ids.remove(entry.owner.as_bytes()));
+        debug_assert_eq!(named, Some(id), "an owner has one id");
     }
 }
 

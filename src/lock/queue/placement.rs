@@ -36,6 +36,7 @@ pub fn new_position<K: Keys>(
     new: &NewRequest<'_>,
     budget: &mut SearchBudget,
 ) -> QueuePosition {
+    debug_assert_eq!(new.position, queues.last_position(new.position.rank), "only a new request is positioned");
     let first = first_waiting_for_held_key(queues, holders, new, budget);
     first.and_then(|first| first.before(new.position.arrival)).unwrap_or_else(|| new.position.clone())
 }

@@ -124,7 +124,8 @@ impl QueueTable {
             };
             self.by_key.entry(key.db).or_default().insert(queue.key.name.clone(), id);
             self.names.insert(key.name);
-            self.queues.insert(id, queue);
+            let before = self.queues.insert(id, queue);
+            debug_assert!(before.is_none(), "the id of a queue is not reused");
             return (id, true);
         };
         (id, false)
@@ -134,14 +135,16 @@ impl QueueTable {
     pub(super) fn close(&mut self, id: QueueId) -> Option<WaitQueue> {
         let queue = self.queues.remove(&id)?;
         self.names.remove(&queue.key.name);
-        if let Some(names) = self.by_key.get_mut(&queue.key.db) {
-            names.remove(&queue.key.name);
-        }
+        let names = self.by_key.get_mut(&queue.key.db);
+        let named = names.and_then(|names| names.remove(&queue.key.name));
+        debug_assert_eq!(named, Some(id), "a key has one queue");
         Some(queue)
     }
 
     /// Keeps a closed queue, which nothing refers to any more, for reuse.
     pub(super) fn keep_spare(&mut self, closed: WaitQueue) {
+        debug_assert!(closed.is_empty() && !closed.has_multi_key_requests(), "only an empty queue is closed");
+        debug_assert!(closed.holder_requests.is_empty(), "no request counts on the key of a closed queue");
         self.spare = Some(closed);
     }
 }

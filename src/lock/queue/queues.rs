@@ -5,6 +5,8 @@
 //! disconnected), a request has a reserved position for a while, which is skipped. This file maintains the order;
 //! admission is decided in `engine`.
 
+#[cfg(any(test, feature = "testing"))]
+mod consistency;
 mod of_owner;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,6 +77,7 @@ struct Done {
 impl WaitQueues {
     /// The number of waiters, without reserved positions.
     pub fn waiters(&self) -> usize {
+        debug_assert!(self.detached.len() + self.done_waiters <= self.requests.len(), "each is a request");
         self.requests.len() - self.detached.len() - self.done_waiters
     }
 
@@ -92,6 +95,11 @@ impl WaitQueues {
     pub fn request(&self, id: RequestId) -> Option<&QueuedRequest> {
         lookups::record();
         self.requests.get(&id)
+    }
+
+    /// Whether the request is queued or has a reserved position.
+    pub(crate) fn contains(&self, id: RequestId) -> bool {
+        self.requests.contains_key(&id)
     }
 
     /// Whether the request is queued and its client waits.
@@ -218,6 +226,8 @@ impl WaitQueues {
         let id = RequestId(self.number());
         let queues: OneOrMany<_> =
             names.iter().map(|name| self.queue_for(KeyRef { db, name }, request.claim.lock_type())).collect();
+        debug_assert!(!coalesces || queues.len() == 1, "a release completes requests for its key alone");
+        debug_assert_eq!(queues.iter().collect::<BTreeSet<_>>().len(), names.len(), "the keys are distinct");
         for queue in &queues {
             let queue = self.table.get_mut(*queue).expect("queue_for found or created it");
             queue.multi_key += usize::from(queues.len() > 1);
@@ -254,7 +264,8 @@ impl WaitQueues {
         if let Some(until) = until {
             self.wait_timers.set(id, None, until);
         }
-        self.requests.insert(id, queued);
+        let before = self.requests.insert(id, queued);
+        debug_assert!(before.is_none(), "the id of a request is not reused");
         for id in both {
             self.mark_other_waits(id);
         }
@@ -278,15 +289,23 @@ impl WaitQueues {
     /// Removes a request, and the wait queues that become empty.
     pub fn remove(&mut self, id: RequestId) -> Option<(QueuedRequest, Others)> {
         let request = self.requests.remove(&id)?;
-        self.remove_done(id, &request);
+        let was_done = self.remove_done(id, &request);
         self.wait_timers.clear(id, request.until);
         match request.detached {
-            Some(detached) => _ = self.detached.remove(&detached),
+            Some(detached) => {
+                let reserved = self.detached.remove(&detached);
+                debug_assert_eq!(reserved, Some(id), "the reserved position is that of the request");
+            }
             None => self.multi_key -= usize::from(request.has_multiple_keys()),
         }
         for queue_id in &request.queues {
-            let Some(queue) = self.table.get_mut(*queue_id) else { continue };
-            queue.requests_mut(request.coalesces).remove(&request.position, request.detached);
+            let Some(queue) = self.table.get_mut(*queue_id) else {
+                debug_assert!(was_done, "a queued request keeps its queues open");
+                continue;
+            };
+            if !was_done {
+                queue.requests_mut(request.coalesces).remove(&request.position, request.detached);
+            }
             if request.is_present() {
                 queue.multi_key -= usize::from(request.has_multiple_keys());
                 queue.holder_requests.remove(&id);
@@ -306,18 +325,21 @@ impl WaitQueues {
         let Some(queue) = self.table.get_mut(id).filter(|queue| !queue.coalescing.is_empty()) else { return };
         let requests = std::mem::take(&mut queue.coalescing);
         self.done_waiters += requests.present.len();
-        self.done.insert((id, RequestId(self.last_number)), Done { fence, requests });
+        let before = self.done.insert((id, RequestId(self.last_number)), Done { fence, requests });
+        debug_assert!(before.is_none(), "each of these requests has arrived after the last release");
         self.next_done = id;
     }
 
-    fn remove_done(&mut self, id: RequestId, request: &QueuedRequest) {
-        let Some(key) = self.done_key(id, request) else { return };
-        let Some(Done { requests, .. }) = self.done.get_mut(&key) else { return };
+    /// Removes the request from those that a release has completed. Returns whether it was one of them.
+    fn remove_done(&mut self, id: RequestId, request: &QueuedRequest) -> bool {
+        let Some(key) = self.done_key(id, request) else { return false };
+        let Some(Done { requests, .. }) = self.done.get_mut(&key) else { return false };
         requests.remove(&request.position, request.detached);
         self.done_waiters -= usize::from(request.is_present());
         if requests.is_empty() {
             self.done.remove(&key);
         }
+        true
     }
 
     /// The client has left, so the position of the request is reserved until this time.
@@ -387,6 +409,10 @@ impl WaitQueues {
     /// Adds a multi-key request whose owner holds the key of this queue.
     pub fn add_holder_request(&mut self, request: RequestId, id: QueueId) {
         if let Some(queue) = self.table.get_mut(id) {
+            debug_assert!(
+                self.requests.get(&request).is_some_and(|request| request.has_multiple_keys() && request.is_in(id)),
+                "only a multi-key request of this queue counts on its key"
+            );
             queue.holder_requests.insert(request);
         }
     }
@@ -471,6 +497,7 @@ impl WaitQueues {
     /// Records which of its queues blocks the request; `None` if that is not known.
     pub fn set_blocked_on(&mut self, id: RequestId, queue: Option<QueueId>) {
         if let Some(request) = self.requests.get_mut(&id) {
+            debug_assert!(queue.is_none_or(|queue| request.is_in(queue)), "a request is blocked by one of its queues");
             request.blocked_on = queue;
         }
     }
@@ -493,7 +520,12 @@ impl WaitQueues {
 
     /// Removes and returns a request whose wait or reserved position has timed out.
     pub fn take_timed_out(&mut self, now: Instant) -> Option<RequestId> {
-        self.wait_timers.pop_due(now)
+        let id = self.wait_timers.pop_due(now)?;
+        debug_assert!(
+            self.requests.get(&id).and_then(|request| request.until).is_some_and(|until| until <= now),
+            "the timer is that of a request that has timed out"
+        );
+        Some(id)
     }
 
     /// Whether the host must rearm its timer: since the last call, a timer was set that fires before all others.
@@ -506,6 +538,10 @@ impl WaitQueues {
     /// Removes and returns a queue that must be served because a lease may have expired.
     pub fn take_due_lease(&mut self, now: Timestamp) -> Option<QueueId> {
         let id = self.lease_timers.pop_due(now)?;
+        debug_assert!(
+            self.get(id).and_then(|queue| queue.lease_end).is_some_and(|end| end <= now),
+            "the timer is that of an open queue"
+        );
         if let Some(queue) = self.table.get_mut(id) {
             queue.lease_end = None;
         }

@@ -22,7 +22,8 @@ impl<T: Copy + Ord, P: Copy + Ord> TimerSet<T, P> {
     pub(super) fn set(&mut self, subject: T, before: Option<P>, when: P) {
         self.clear(subject, before);
         self.needs_rearm |= self.next().is_none_or(|next| when < next);
-        self.by_time.insert((when, subject));
+        let is_new = self.by_time.insert((when, subject));
+        debug_assert!(is_new, "a subject has one timer");
     }
 
     /// Removes the subject's timer, which was set to `before`, unless it has fired.
@@ -48,6 +49,12 @@ impl<T: Copy + Ord, P: Copy + Ord> TimerSet<T, P> {
     #[cfg(any(test, feature = "testing"))]
     pub fn all(&self) -> impl Iterator<Item = P> + '_ {
         self.by_time.iter().map(|(when, _)| *when)
+    }
+
+    /// Whether the subject's timer is set to this time.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn contains(&self, subject: T, when: P) -> bool {
+        self.by_time.contains(&(when, subject))
     }
 
     /// Whether no timer is set.

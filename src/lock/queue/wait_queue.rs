@@ -94,14 +94,16 @@ impl OrderedRequests {
     pub fn reserve(&mut self, position: &QueuePosition, sequence: u64) {
         let waiter = self.present.remove(position);
         debug_assert!(waiter.is_some(), "only a waiter's position is reserved");
-        self.detached.insert(sequence);
+        let is_new = self.detached.insert(sequence);
+        debug_assert!(is_new, "two clients left at once");
     }
 
     pub fn remove(&mut self, position: &QueuePosition, sequence: Option<u64>) {
-        match sequence {
-            Some(sequence) => _ = self.detached.remove(&sequence),
-            None => _ = self.present.remove(position),
-        }
+        let was_listed = match sequence {
+            Some(sequence) => self.detached.remove(&sequence),
+            None => self.present.remove(position).is_some(),
+        };
+        debug_assert!(was_listed, "only a queued request is removed");
     }
 
     fn range(

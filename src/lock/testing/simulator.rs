@@ -149,6 +149,7 @@ impl Simulation {
         checks::check_locks(&self.rules.server.keyspace);
         checks::check_ended_leases_hold_nothing(&self.rules);
         checks::check_replica(&self.rules.server.keyspace);
+        self.rules.manager.check_tables();
         self.counted.check(&self.rules, self.model.silent_ends);
         if !self.model.has_grace() {
             checks::check_no_admissible_waiter_is_left(&mut self.rules);

@@ -51,6 +51,7 @@ impl FenceClock {
     #[inline]
     pub fn next(&mut self, now_us: u64) -> Option<Fence> {
         let fence = Fence::new((self.last + 1).max(now_us))?;
+        debug_assert!(Some(fence) > self.last(), "a fencing token is never issued twice");
         self.last = fence.get();
         Some(fence)
     }

@@ -113,6 +113,7 @@ impl Holders {
 
     /// Adds a holder. Its owner must not be present yet, and its slot must be free.
     pub(super) fn push(&mut self, holder: Holder) {
+        debug_assert!(self.position(holder.owner.as_bytes()).is_none(), "an owner holds a lock once");
         let Holder { owner, fence, lease, until, holds, reads, slot, origin: _ } = holder;
         if self.index.is_none() && slot.is_some() {
             self.index = Some(Box::new(self.make_index()));
@@ -157,8 +158,10 @@ impl Holders {
             self.index = None;
         }
         if let Some(index) = &mut self.index {
-            index.by_owner.remove(owner.as_bytes());
-            index.by_until.remove(&(until, position));
+            let indexed = index.by_owner.remove(owner.as_bytes());
+            debug_assert_eq!(indexed, Some(position), "each holder is indexed by its owner");
+            let was_indexed = index.by_until.remove(&(until, position));
+            debug_assert!(was_indexed, "each holder is indexed by its deadline");
             if let Some(moved) = self.all.get(position) {
                 index.by_until.remove(&(moved.until, last));
                 index.by_until.insert((moved.until, position));
