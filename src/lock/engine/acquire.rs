@@ -362,9 +362,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
     /// Records the lock that a new waiter waits for. If it is the only waiter, the queue has now seen the value under
     /// the key, because the request was decided by it.
     fn record_lock_for_new_waiter(&mut self) {
-        let Some((id, queue)) = self.queue.and_then(|id| Some((id, self.manager.waits.queues.get(id)?))) else {
-            return;
-        };
+        let Some(queue) = self.queue.and_then(|id| self.manager.waits.queues.get(id)) else { return };
         let fence = self.entry.content().lock().and_then(|lock| lock.fence());
         debug_assert!(queue.waiters() > 0, "the new waiter is queued");
         // Behind another waiter of a queue that has seen the value, the lease expiry is already watched and the holders
@@ -376,7 +374,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         }
         self.record_lock(None);
         if is_only && fence.is_some() {
-            self.manager.waits.queues.set_seen(id, fence);
+            self.record_seen(fence);
         }
     }
 }

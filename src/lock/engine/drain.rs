@@ -89,12 +89,7 @@ impl<K: Keys, C: Clients> Drain<'_, '_, '_, K, C> {
 
     /// Serves a queue that a rescan has reached.
     fn visit(&mut self, queue: QueueId) -> WriteCheck {
-        let queues = &mut self.engine.manager.waits.queues;
-        // Its holders are unknown until its key is opened. While writes are refused, that may be much later.
-        queues.mark_holders_unknown(queue);
-        if queues.may_be_a_copy(queue) {
-            queues.set_seen(queue, None);
-        }
+        self.engine.manager.waits.begin_visit(queue);
         self.engine.serve(queue)
     }
 

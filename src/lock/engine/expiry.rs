@@ -89,7 +89,8 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
     }
 
     fn record_end(&mut self, owner: &[u8], fence: Fence, by: EndedBy) {
-        self.manager.record_end(self.now, self.key, owner, fence, by);
+        let LockManager { waits, bindings, observer, .. } = &mut *self.manager;
+        observer.ended(&waits.queues, bindings, self.now, self.key, owner, fence, by);
     }
 }
 

@@ -219,7 +219,7 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
             // The queue has now seen the new value, unless another command had stored a value that the queue has not
             // seen: then `apply_unseen_value` must still run.
             if waits.queues.get(id).is_some_and(|queue| fence_before.is_none() || queue.seen == fence_before) {
-                waits.queues.set_seen(id, fence_after);
+                self.record_seen(fence_after);
             }
             self.record_lock(by.waited.map(|waited| waited.request));
         }

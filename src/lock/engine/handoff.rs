@@ -116,6 +116,7 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
     /// # Errors
     /// The key holds a value or a lock of another type, so no request in the queue can be granted.
     fn apply_unseen_value(&mut self, queue: QueueId) -> Result<(), KeyError> {
+        debug_assert_eq!(self.queue, Some(queue), "the queue is that of the open key");
         let waits = &mut self.manager.waits;
         let Some(waiting) = waits.queues.get(queue) else { return Ok(()) };
         let lock = match self.entry.content() {
@@ -138,9 +139,9 @@ impl<E: Entry, C: Clients> OpenKey<'_, E, C> {
                 waiters.filter(|it| lock.is_held_by(it.owner.as_bytes())).map(|it| it.owner_id).collect()
             }
         };
-        let limit = lock.semaphore_limit();
-        waits.queues.set_seen(queue, lock.fence());
-        let is_new_limit = limit.is_some_and(|limit| waits.queues.set_limit(queue, limit));
+        let (fence, limit) = (lock.fence(), lock.semaphore_limit());
+        self.record_seen(fence);
+        let is_new_limit = limit.is_some_and(|limit| self.manager.waits.queues.set_limit(queue, limit));
         for owner in waiting_holders {
             self.list_reentering(queue, owner);
         }

@@ -31,9 +31,7 @@ impl LockManager {
     pub fn key_removed(&mut self, key: KeyRef<'_>, last: Fence) {
         self.bindings.unbind_key(key, last);
         self.lock_removed();
-        if let Some(queue) = self.waits.key_changed(key) {
-            self.waits.queues.set_seen(queue, None);
-        }
+        self.waits.key_removed(key);
     }
 
     /// Many locks were removed from keys of the database. None of their holds was bound to a connection.

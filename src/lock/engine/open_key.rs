@@ -6,6 +6,7 @@ use crate::key::{KeyRef, RequestId};
 use crate::queue::position::Rank;
 use crate::queue::request::{OwnerId, QueueId};
 use crate::value::claim::{InvalidClaim, LockRequest, LockType};
+use crate::value::fence::Fence;
 use crate::value::lock::Lock;
 use crate::value::outcome::KeyError;
 use crate::value::time::Now;
@@ -103,12 +104,17 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         }
     }
 
-    /// Removes the lock. The queue records that it has seen no lock, so that a lock which another command stores before
-    /// the queue is served is recognized as a new one.
+    /// Removes the lock. The queue has then seen a free key, so that a lock which another command stores before the queue
+    /// is served is recognized as a new one.
     pub fn remove(&mut self) {
         self.entry.remove();
+        self.record_seen(None);
+    }
+
+    /// The queue has seen the value under the key, whose latest fencing token this is.
+    pub fn record_seen(&mut self, fence: Option<Fence>) {
         if let Some(queue) = self.queue {
-            self.manager.waits.queues.set_seen(queue, None);
+            self.manager.waits.queues.set_seen(queue, fence);
         }
     }
 }

@@ -221,11 +221,28 @@ impl Waits {
     }
 
     /// The key may have changed, so its wait queue, if it has one, is due.
-    pub fn key_changed(&mut self, key: KeyRef<'_>) -> Option<QueueId> {
-        let queue = self.queues.id_of(key)?;
-        self.backlog.queues.insert(queue);
+    pub fn key_changed(&mut self, key: KeyRef<'_>) {
+        if let Some(queue) = self.queues.id_of(key) {
+            self.backlog.queues.insert(queue);
+            self.queues.mark_holders_unknown(queue);
+        }
+    }
+
+    /// A lock was removed from the key. Another one that is stored there later is a new value for its queue.
+    pub fn key_removed(&mut self, key: KeyRef<'_>) {
+        self.key_changed(key);
+        if let Some(queue) = self.queues.id_of(key) {
+            self.queues.set_seen(queue, None);
+        }
+    }
+
+    /// A rescan has reached the queue. Its holders are unknown until its key is opened, which may be much later while
+    /// writes are refused.
+    pub fn begin_visit(&mut self, queue: QueueId) {
         self.queues.mark_holders_unknown(queue);
-        Some(queue)
+        if self.queues.may_be_a_copy(queue) {
+            self.queues.set_seen(queue, None);
+        }
     }
 
     /// Every key of the database, or of all databases, may have changed.

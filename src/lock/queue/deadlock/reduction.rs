@@ -13,7 +13,7 @@
 //! | its owner's holds; not the new request    |                                                            |
 //! | for a key that has another type now       | never: it gets an error                                    |
 
-use super::wait_for_graph::{KeyIndex, Request, RequestIndex, WaitForGraph, WaitedFor, NEW};
+use super::wait_for_graph::{GraphRequest, KeyIndex, RequestIndex, WaitForGraph, WaitedFor, NEW};
 use crate::host::Keys;
 use crate::value::claim::{Claim, Share};
 
@@ -39,7 +39,7 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
                 }
             }
         }
-        let is_new = |request: &&Request| request.position == self.new.position && request.must_be_served();
+        let is_new = |request: &&GraphRequest| request.position == self.new.position && request.must_be_served();
         let is_served = self.requests.iter().filter(is_new).all(|request| request.is_served);
         is_served && (!self.is_ahead || self.is_free(NEW))
     }
@@ -73,7 +73,7 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
             if self.requests[request].is_served {
                 continue;
             }
-            let Request { owner, claim, .. } = self.requests[request];
+            let GraphRequest { owner, claim, .. } = self.requests[request];
             let is_last = self.owners[owner].unserved == usize::from(self.requests[request].must_be_served());
             if !is_last {
                 for key in self.requests[request].keys.clone() {
@@ -95,7 +95,7 @@ impl<K: Keys> WaitForGraph<'_, '_, K> {
     /// Removes a served request. Returns the keys that have changed.
     fn end(&mut self, request: RequestIndex) -> Vec<KeyIndex> {
         self.requests[request].is_served = true;
-        let Request { owner, ref position, ref keys, .. } = self.requests[request];
+        let GraphRequest { owner, ref position, ref keys, .. } = self.requests[request];
         for key in keys {
             self.keys[*key].waiting.remove(position);
             self.own.remove(&(owner, *key, request));

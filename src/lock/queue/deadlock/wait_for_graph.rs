@@ -42,7 +42,7 @@ pub(super) struct WaitForGraph<'a, 'k, K> {
     by_owner: BTreeMap<OwnerId, OwnerIndex>,
     pub keys: Vec<WaitedFor<'a>>,
     by_queue: BTreeMap<QueueId, KeyIndex>,
-    pub requests: Vec<Request>,
+    pub requests: Vec<GraphRequest>,
     /// The unserved requests, by owner and key.
     pub own: BTreeSet<(OwnerIndex, KeyIndex, RequestIndex)>,
     to_explore: VecDeque<OwnerIndex>,
@@ -97,7 +97,7 @@ pub(super) enum Doubled {
 }
 
 /// A request of an owner in the graph.
-pub(super) struct Request {
+pub(super) struct GraphRequest {
     pub owner: OwnerIndex,
     pub claim: Claim,
     pub position: QueuePosition,
@@ -105,7 +105,7 @@ pub(super) struct Request {
     pub is_served: bool,
 }
 
-impl Request {
+impl GraphRequest {
     /// Whether its owner is stuck until it is served.
     pub fn must_be_served(&self) -> bool {
         self.claim != Claim::AdoptedMutex
@@ -196,7 +196,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
             return;
         }
         let keys: OneOrMany<_> = new.names.iter().map(|name| self.open(name, queue_of(name), claim)).collect();
-        self.add(Request { owner: NEW, claim, position, keys, is_served: false });
+        self.add(GraphRequest { owner: NEW, claim, position, keys, is_served: false });
     }
 
     fn add_queued(&mut self, owner: OwnerIndex, id: RequestId, queued: &'a QueuedRequest) {
@@ -212,7 +212,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
             queues.map(|(id, queue)| self.open(&queue.key.name, Some((id, queue)), claim)).collect();
         let is_added = keys.iter().any(|key| self.keys[*key].waiting.contains_key(&position));
         if !is_added && !keys.iter().any(|key| self.exceeds_limit(*key, owner, &claim)) {
-            self.add(Request { owner, claim, position, keys, is_served: false });
+            self.add(GraphRequest { owner, claim, position, keys, is_served: false });
         }
     }
 
@@ -231,7 +231,7 @@ impl<'a, 'k, K: Keys> WaitForGraph<'a, 'k, K> {
         is_doubled
     }
 
-    fn add(&mut self, request: Request) {
+    fn add(&mut self, request: GraphRequest) {
         if request.keys.iter().any(|key| self.keys[*key].is_another) {
             return;
         }
