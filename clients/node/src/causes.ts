@@ -7,10 +7,14 @@ import { now } from "./clock.js";
 import { isDenied, isReply, Trouble } from "./replies.js";
 
 /** How long an error of a connection counts as the cause of requests that get no connection. */
-const RECENT_MS = 5000;
+export const RECENT_MS = 5000;
 
-/** There is no connection yet, and the library has not reported why. */
+/** There is no connection yet, and the library has not reported why. An earlier error of the same wait says more. */
 export class NotReadyError extends Error {}
+
+/** The error of a request whose time has run out. */
+export const late = ({ sent }: { sent: boolean }): Error =>
+  sent ? new Error("No reply in time") : new NotReadyError("No reply in time");
 
 /** The errors of a client's connections. */
 export class Failures {

@@ -2,7 +2,7 @@
 
 import type { Node, OwnConnection, Part, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
 import { UNSENT_MS } from "./connection.js";
-import { Failures } from "./causes.js";
+import { Failures, late } from "./causes.js";
 import { aside, ReplyTimeouts, type Unanswered } from "./clock.js";
 import type { Listed } from "./list.js";
 import { Outsiders, type Outsider } from "./outsiders.js";
@@ -258,7 +258,7 @@ class IoredisNode implements Node, Sender {
   private readonly replyTimeouts = new ReplyTimeouts<OnceCommand>(
     UNSENT_MS,
     () => this.redis.status === "ready",
-    (command) => command.reject(new Error("No reply in time")),
+    (command) => command.reject(late(command)),
   );
   private readonly callbacks: (() => void)[] = [];
   private readonly packets: Packets;

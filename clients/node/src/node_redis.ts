@@ -5,7 +5,7 @@ import { errorMonitor } from "node:events";
 import type { Node, OwnConnection, Part, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
 import { settled, UNSENT_MS } from "./connection.js";
 import type { Listed } from "./list.js";
-import { Failures, NotReadyError } from "./causes.js";
+import { Failures, late, NotReadyError } from "./causes.js";
 import { ReplyTimeouts, type Unanswered } from "./clock.js";
 import { Outsiders, type Outsider } from "./outsiders.js";
 import { isDenied, isReply, Trouble } from "./replies.js";
@@ -124,7 +124,7 @@ class ClientNode implements Node {
   private readonly replyTimeouts = new ReplyTimeouts<OnceCommand>(
     UNSENT_MS,
     () => this.client.isReady,
-    (command) => this.cancel(command, new Error("No reply in time")),
+    (command) => this.cancel(command, late(command)),
   );
 
   constructor(

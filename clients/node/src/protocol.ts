@@ -6,7 +6,7 @@
  */
 
 import { abortable, aside, Backoff, now, outOfTime, pause, Resend } from "./clock.js";
-import { explain, NotReadyError } from "./causes.js";
+import { explain, NotReadyError, RECENT_MS } from "./causes.js";
 import type { OwnConnection, Part, Word } from "./connection.js";
 import type { Connections, Listening } from "./connections.js";
 import { LockError, LockLostError, NotReplicatedError, WrongTypeError } from "./errors.js";
@@ -272,7 +272,7 @@ async function ask(
         if (!waits && (error.code === "WRONGTYPE" || error.code === "GRACE")) {
           answered = undefined;
         } else if (!error.heals || (resend?.over() ?? now() >= ends)) {
-          throw error;
+          throw retries === undefined ? error : new Trouble(retries.lastCause(error), error.stage);
         } else {
           (retries ??= new Retries(connections, `the request for the lock "${request.lock}"`)).after(error);
           await (resend?.pause(signal) ?? pause((backoff ??= new Backoff()).next(ends), signal));
@@ -324,6 +324,7 @@ async function prove(connections: Connections, { lockType, atLeast }: Request, e
 /** Records why a request is sent again. Warns the first time, because its caller may wait indefinitely. */
 class Retries {
   cause: unknown;
+  private causedAt = -Infinity;
   private readonly began = now();
   private isLogged = false;
 
@@ -332,8 +333,14 @@ class Retries {
     private readonly what: string,
   ) {}
 
+  /** The error, or a recent one that says more: on a busy machine the last connection may end later than the wait. */
+  lastCause({ error }: Trouble): unknown {
+    return error instanceof NotReadyError && now() - this.causedAt < RECENT_MS ? this.cause : error;
+  }
+
   after(trouble: Trouble): void {
-    this.cause = trouble.error;
+    this.cause = this.lastCause(trouble);
+    if (this.cause === trouble.error) this.causedAt = now();
     // Every slot move causes redirections, and a start with a grace period causes GRACE. While a library is connecting,
     // its next error says more.
     const maySettle = trouble.stage === "redirected" || trouble.error instanceof NotReadyError;

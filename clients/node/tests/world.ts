@@ -48,13 +48,16 @@ export class World {
 
 type Case = (name: string, body: (world: World) => Promise<void>) => void;
 
+/** What keeps the process alive; the types of Node 18 do not know the function. */
+const open = (): string[] => (process as unknown as { getActiveResourcesInfo(): string[] }).getActiveResourcesInfo();
+
 /** Tests that run in parallel, each for every library. */
 export function suite(title: string, cases: (each: Case) => void): void {
   describe(title, { concurrency: Number(process.env["JOBS"] ?? 6) }, () => {
     after(() => {
       // Anything left open would keep the process alive: it counts as a failure.
       const leave = (): void => {
-        console.error(`${title}: something was left open`);
+        console.error(`${title}: something was left open: ${open().join(", ")}`);
         process.exit(1);
       };
       setTimeout(leave, 10_000).unref();
