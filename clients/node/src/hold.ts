@@ -160,7 +160,7 @@ export class Hold extends EventEmitter {
     return (this.releasing ??= this.actions.release(this, work, how));
   }
 
-  /** @internal A release that failed may be tried again, and a caller that does not wait for it may ignore the error. */
+  /** @internal A failed release may be tried again, and a caller that does not wait for it may ignore the error. */
   releaseFailed(): void {
     this.releasing?.catch(() => undefined);
     if (!this.kept.over) this.releasing = undefined;

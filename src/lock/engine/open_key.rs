@@ -104,8 +104,8 @@ impl<E: Entry, C> OpenKey<'_, E, C> {
         }
     }
 
-    /// Removes the lock. The queue has then seen a free key, so that a lock which another command stores before the queue
-    /// is served is recognized as a new one.
+    /// Removes the lock. The queue has then seen a free key, so a lock that another command stores before the queue is
+    /// served is recognized as a new one.
     pub fn remove(&mut self) {
         self.entry.remove();
         self.record_seen(None);

@@ -263,7 +263,8 @@ final class CauseTest {
               "unknown", "no\\.\\.such\\.host");
       for (String where : ports.keySet()) {
         Driven.Options options = new Driven.Options();
-        // A name with an empty label is refused without asking a name server, which might not answer.
+        // A name with an empty label is refused without asking a name server, which might not
+        // answer.
         options.host = where.equals("unknown") ? "no..such.host" : options.host;
         RedisLocks locks = driven.locks(this.made, ports.get(where), options);
         Map<String, Ask> asks =
