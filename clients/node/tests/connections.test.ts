@@ -574,7 +574,15 @@ suite("connections", (each) => {
     await eventually(async () => (await target.waiters("k")).length, "a waiter");
     await cluster.moveSlot(slot, target, source);
     await eventually(async () => (await source.waiters("k")).length, "the waiter at the first node");
-    const asked = await source.calls("lock.acquire");
+    // The waiter asks once more when its new subscription is confirmed.
+    let asked = -1;
+    const asksNoMore = async (): Promise<boolean> => {
+      const before = asked;
+      await sleep(300);
+      asked = await source.calls("lock.acquire");
+      return asked === before;
+    };
+    await eventually(asksNoMore, "no further request");
     await again.release();
     await (await second).release();
     // Answered by a message.
