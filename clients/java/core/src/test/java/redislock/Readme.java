@@ -66,7 +66,8 @@ public final class Readme {
   public static Process start(Path folder, String... arguments) {
     List<String> command = new java.util.ArrayList<>();
     command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-    // As for the tests themselves: the optimizing compiler would delay the first connection of a short program.
+    // As for the tests themselves: the optimizing compiler would delay the first connection of a
+    // short program.
     command.add("-XX:TieredStopAtLevel=1");
     command.addAll(List.of("-cp", folder + java.io.File.pathSeparator + path()));
     command.addAll(List.of(arguments));
