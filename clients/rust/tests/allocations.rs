@@ -1,52 +1,25 @@
 //! How often the client allocates memory, which its CPU time follows, and which no other work on the machine changes.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::future::Future;
 
 use redis::cmd;
-use support::Server;
+use support::{CountingAllocator, Server};
 
 use crate::servers::client_of;
 
-/// Counts the allocations of this thread.
-struct Counting;
-
-thread_local! { static ALLOCATIONS: Cell<u64> = const { Cell::new(0) } }
-
-// SAFETY: it only counts, and passes everything on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise.
-        unsafe { System.realloc(memory, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: CountingAllocator = CountingAllocator;
 
 /// The mean number of allocations, rounded down, after some calls that connect.
 async fn allocations<F: Future>(mut call: impl FnMut() -> F) -> u64 {
     for _ in 0..10 {
         call().await;
     }
-    let before = ALLOCATIONS.get();
+    let before = CountingAllocator::count();
     for _ in 0..100 {
         call().await;
     }
-    (ALLOCATIONS.get() - before) / 100
+    (CountingAllocator::count() - before) / 100
 }
 
 #[tokio::test]

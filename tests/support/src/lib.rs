@@ -3,6 +3,7 @@
 //!
 //! Nothing here sleeps for a fixed time, imitates Redis, or knows the internals of the module.
 
+mod allocations;
 mod client;
 pub mod cluster;
 mod connection;
@@ -20,6 +21,7 @@ mod skip;
 mod stopwatch;
 mod wait;
 
+pub use allocations::CountingAllocator;
 pub use client::Client;
 pub use connection::Connection;
 pub use info::Info;

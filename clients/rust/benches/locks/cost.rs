@@ -2,48 +2,21 @@
 //! client. Each round runs all contenders in turn, so that a busy machine slows them alike; the ratios are medians of
 //! the ratios within a round.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::process::Command;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::cmd;
 use rslock::LockManager;
-use support::{Info, Server};
+use support::{CountingAllocator, Info, Server};
 
 use super::{own_cpu, turns, Counted, InOnePacket, InScript, Mutex, Ours, Outcome, Raw, Rslock, LEASE, TASKS};
 
 const ROUNDS: usize = 31;
 const HAND_OFF_ROUNDS: usize = 5;
 
-/// Counts the allocations of this thread.
-struct Counting;
-
-thread_local! { static ALLOCATIONS: Cell<u64> = const { Cell::new(0) } }
-
-// SAFETY: it only counts, and passes everything on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise.
-        unsafe { System.realloc(memory, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: CountingAllocator = CountingAllocator;
 
 /// SET NX PX and a script that compares and deletes.
 #[derive(Clone)]
@@ -83,12 +56,12 @@ struct Costs {
 
 impl Costs {
     async fn add(&mut self, mutex: &impl Mutex, pairs: u32) -> Outcome<()> {
-        let (allocations, cpu) = (ALLOCATIONS.get(), own_cpu());
+        let (allocations, cpu) = (CountingAllocator::count(), own_cpu());
         for _ in 0..pairs {
             mutex.turn(|| {}).await?;
         }
         self.cpu_us.push((own_cpu() - cpu).as_secs_f64() * 1e6 / f64::from(pairs));
-        self.allocations = (ALLOCATIONS.get() - allocations) / u64::from(pairs);
+        self.allocations = (CountingAllocator::count() - allocations) / u64::from(pairs);
         Ok(())
     }
 
