@@ -99,6 +99,7 @@ begin_times() { mkdir -p "$target" && date +%s >"$times"; }
 timed() {
     local TIMEFORMAT="$1 %0R %0U %0S"
     shift
+    mkdir -p "$target"
     { time "$@" 2>&3; } 3>&2 2>>"$times"
 }
 
