@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -16,8 +15,6 @@ import (
 	redislock "github.com/redis-lock/redis-lock/clients/go"
 	"github.com/redis-lock/redis-lock/clients/go/internal/servertest"
 )
-
-var ctx = context.Background()
 
 // theirs is a lock of another library. take returns false if another owner holds it.
 type theirs interface {

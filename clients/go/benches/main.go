@@ -1,18 +1,21 @@
-// Benches prints the section of results/benchmarks-clients.md about Go, with one server on the port of its argument. It
-// compares this client's mutex with those of redsync and bsm/redislock: how fast one goroutine acquires and releases,
-// how fast a lock passes from one of 48 to the next, and what each costs the server. `--quick` is a short run, and
-// `--cost` measures what acquiring and releasing costs the client.
+// Benches prints the section of results/benchmarks-clients.md about Go: what a lock costs with this client, with raw
+// commands, redsync and bsm/redislock. `--quick` is a short run.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	bsm "github.com/bsm/redislock"
@@ -25,107 +28,262 @@ import (
 )
 
 const (
-	goroutines = 48
-	lease      = 30 * time.Second
-	rounds     = 3
+	lease   = 30 * time.Second
+	release = `if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`
+	count   = `if not redis.call("set", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then return nil end
+		local n = redis.call("incr", KEYS[2])
+		redis.call("del", KEYS[1])
+		return n`
 )
 
-// mutex acquires the lock, however long that takes, calls held, and releases it.
-type mutex struct {
-	title string
-	turn  func(held func()) error
+var ctx = context.Background()
+
+// A turn acquires the lock, however long that takes, calls held, and releases it.
+type turn func(caller int, held func()) error
+
+// A contender makes its turn with a separate go-redis client.
+type contender struct {
+	name string
+	of   func(rdb *redis.Client) turn
 }
 
-func mutexes(rdb *redis.Client) []mutex {
-	ctx := context.Background()
-	ours := redislock.New(rdb).Mutex("ours", redislock.WithLease(lease))
-	theirs := bsm.New(rdb)
-	all := []mutex{{"redislock for Go | in the queue", func(held func()) error {
-		hold, err := ours.Lock(ctx)
-		if err != nil {
-			return err
-		}
-		held()
-		return hold.Unlock(ctx)
-	}}}
-	pools := redsync.New(goredis.NewPool(rdb))
-	redsyncs := func(title string, options ...redsync.Option) mutex {
-		options = append(options, redsync.WithExpiry(lease), redsync.WithTries(1<<20))
-		return mutex{title, func(held func()) error {
-			lock := pools.NewMutex("redsync", options...)
-			if err := lock.LockContext(ctx); err != nil {
-				return err
+var (
+	raw = contender{"raw `LOCK.ACQUIRE` + `LOCK.RELEASE`", func(rdb *redis.Client) turn {
+		return func(caller int, held func()) error {
+			for {
+				// go-redis waits for a reply for 3 s at most.
+				err := rdb.Do(ctx, "LOCK.ACQUIRE", "raw", token(caller), "PX", lease.Milliseconds(), "BLOCK", 2000).Err()
+				if err == nil {
+					break
+				}
+				if !errors.Is(err, redis.Nil) {
+					return err
+				}
 			}
 			held()
-			_, err := lock.UnlockContext(ctx)
-			return err
-		}}
-	}
-	all = append(all, redsyncs("redsync 4 | asks after 50 to 250 ms"),
-		redsyncs("redsync 4 | asks after 5 ms", redsync.WithRetryDelay(5*time.Millisecond)))
-	for _, pause := range []time.Duration{100 * time.Millisecond, 5 * time.Millisecond} {
-		title := fmt.Sprintf("bsm/redislock 0.9 | asks after %d ms", pause.Milliseconds())
-		all = append(all, mutex{title, func(held func()) error {
-			lock, err := theirs.Obtain(ctx, "bsm", lease, &bsm.Options{RetryStrategy: bsm.LinearBackoff(pause)})
+			return rdb.Do(ctx, "LOCK.RELEASE", "raw", token(caller)).Err()
+		}
+	}}
+	setNX = contender{"raw `SET NX PX` + `EVALSHA`", func(rdb *redis.Client) turn {
+		script := loaded(rdb, release)
+		return func(caller int, _ func()) error {
+			if taken, err := rdb.SetNX(ctx, "set", token(caller), lease).Result(); err != nil || !taken {
+				return fmt.Errorf("not granted: %w", err)
+			}
+			return script.EvalSha(ctx, rdb, []string{"set"}, token(caller)).Err()
+		}
+	}}
+	ours = contender{"redis-lock", func(rdb *redis.Client) turn {
+		locks := redislock.New(rdb, redislock.WithLease(lease))
+		return func(_ int, held func()) error {
+			hold, err := locks.Mutex("ours").Lock(ctx)
 			if err != nil {
 				return err
 			}
 			held()
-			return lock.Release(ctx)
-		}})
+			return hold.Unlock(ctx)
+		}
+	}}
+	script = contender{"a Lua script: SET NX, INCR, DEL", func(rdb *redis.Client) turn {
+		script := loaded(rdb, count)
+		return func(caller int, _ func()) error {
+			return script.EvalSha(ctx, rdb, []string{"script", "n"}, token(caller), lease.Milliseconds()).Err()
+		}
+	}}
+	exec = contender{"redis-lock, `Exec`", func(rdb *redis.Client) turn {
+		locks := redislock.New(rdb, redislock.WithLease(lease))
+		return func(int, func()) error { return locks.Mutex("ours").Exec(ctx, "INCR", "n").Err() }
+	}}
+	others = []contender{
+		{"redsync", func(rdb *redis.Client) turn {
+			pools := redsync.New(goredis.NewPool(rdb))
+			return func(_ int, held func()) error {
+				lock := pools.NewMutex("redsync", redsync.WithExpiry(lease), redsync.WithTries(1<<20))
+				if err := lock.LockContext(ctx); err != nil {
+					return err
+				}
+				held()
+				_, err := lock.UnlockContext(ctx)
+				return err
+			}
+		}},
+		{"bsm/redislock, every 100 ms", func(rdb *redis.Client) turn {
+			client := bsm.New(rdb)
+			options := &bsm.Options{RetryStrategy: bsm.LinearBackoff(100 * time.Millisecond)} // it has no default
+			return func(_ int, held func()) error {
+				lock, err := client.Obtain(ctx, "bsm", lease, options)
+				if err != nil {
+					return err
+				}
+				held()
+				return lock.Release(ctx)
+			}
+		}},
 	}
-	return all
+)
+
+func token(caller int) string { return "bench:" + strconv.Itoa(caller) + ":0123456789abcdef" }
+
+func loaded(rdb *redis.Client, text string) *redis.Script {
+	script := redis.NewScript(text)
+	check(script.Load(ctx, rdb).Err())
+	return script
 }
 
-// figures are the results of one round.
-type figures struct{ perSecond, requests, cpuMicros float64 }
-
-type counters struct {
-	at       time.Time
-	requests int
-	cpu      float64
+// A work is done by its contenders in turns. The first is the base of the ratios.
+type work struct {
+	name       string
+	callers    int
+	contenders []contender
+	inside     func(rdb *redis.Client) // what a caller does while it holds the lock
 }
 
-func of(server *servertest.Server) counters {
-	var c counters
-	for _, command := range []string{"lock.acquire", "lock.release", "lock.cancel", "set", "eval", "evalsha"} {
-		c.requests += server.Calls(command)
+func works() []work {
+	nothing, waiting := func(*redis.Client) {}, append([]contender{raw, ours}, others...)
+	return []work{
+		{"pair", 1, append(slices.Clone(waiting), setNX), nothing},
+		{"hand-off, 2", 2, waiting, nothing},
+		{"hand-off, 48", 48, waiting, nothing},
+		{"INCR under the lock", 1, append([]contender{script, exec}, others...),
+			func(rdb *redis.Client) { check(rdb.Incr(ctx, "n").Err()) }},
 	}
-	for _, found := range regexp.MustCompile(`used_cpu_(?:user|sys):([\d.]+)`).
-		FindAllStringSubmatch(server.Ask("INFO", "cpu").(string), -1) {
-		seconds, _ := strconv.ParseFloat(found[1], 64)
-		c.cpu += seconds
-	}
-	c.at = time.Now()
-	return c
 }
 
-// turns lets count goroutines acquire the lock in turn for the given time. It counts the turns of a single goroutine,
-// or the hand-offs among several.
-func turns(server *servertest.Server, m mutex, count int, length time.Duration) figures {
-	check(m.turn(func() {})) // Opens connections and loads scripts in advance.
+// turns lets the callers acquire the lock in turn. It returns the turns of a single caller, or the hand-offs.
+func turns(do turn, callers int, inside func(), length time.Duration) float64 {
 	var counted atomic.Int64
-	last := count
-	before, ends := of(server), time.Now().Add(length)
+	last, ends := -1, time.Now().Add(length)
 	var all sync.WaitGroup
-	for number := range count {
+	for caller := range callers {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			for time.Now().Before(ends) {
-				check(m.turn(func() {
-					if last != number || count == 1 {
+			for time.Now().Before(ends) || counted.Load() == 0 {
+				check(do(caller, func() {
+					inside()
+					if last != caller && callers > 1 {
 						counted.Add(1)
 					}
-					last = number
+					last = caller
 				}))
+				if callers == 1 {
+					counted.Add(1)
+				}
 			}
 		}()
 	}
 	all.Wait()
-	after, done := of(server), float64(max(counted.Load(), 1))
-	return figures{done / after.at.Sub(before.at).Seconds(), float64(after.requests-before.requests) / done,
-		(after.cpu - before.cpu) * 1e6 / done}
+	return float64(counted.Load())
+}
+
+// A sample has the figures of a round, in the order of the columns: as counters, or per unit of work.
+type sample [columns]float64
+
+const (
+	clientCPU = iota
+	ratio
+	serverCPU
+	requests
+	bytes
+	connections
+	allocations
+	columns
+)
+
+var counter = regexp.MustCompile(`(\w+):([\d.]+)`)
+
+func (s *sample) readServer(server *servertest.Server) {
+	for _, field := range counter.FindAllStringSubmatch(server.Ask("INFO", "stats", "cpu").(string), -1) {
+		value, _ := strconv.ParseFloat(field[2], 64)
+		switch field[1] {
+		case "used_cpu_user", "used_cpu_sys":
+			s[serverCPU] += value * 1e6
+		case "total_commands_processed":
+			s[requests] = value
+		case "total_net_input_bytes", "total_net_output_bytes":
+			s[bytes] += value
+		case "total_connections_received":
+			s[connections] = value
+		}
+	}
+}
+
+func (s *sample) readClient() {
+	var usage syscall.Rusage
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	check(syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	s[clientCPU] = float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1000
+	s[allocations] = float64(memory.Mallocs)
+}
+
+// measure returns what do costs, including the first of its two INFO requests.
+func measure(server *servertest.Server, do func()) sample {
+	var before, after sample
+	before.readServer(server)
+	before.readClient()
+	do()
+	after.readClient()
+	after.readServer(server)
+	for i := range after {
+		after[i] -= before[i]
+	}
+	return after
+}
+
+func (w work) measure(server *servertest.Server, rounds int, length time.Duration) {
+	does, samples := make([]func() float64, len(w.contenders)), make([][]sample, len(w.contenders))
+	opened := make([]float64, len(w.contenders))
+	for i, each := range w.contenders {
+		rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 100})
+		opened[i] = measure(server, func() { // It connects and warms up.
+			do := each.of(rdb)
+			does[i] = func() float64 { return turns(do, w.callers, func() { w.inside(rdb) }, length) }
+			does[i]()
+		})[connections]
+	}
+	own := measure(server, func() {})
+	for round := range rounds {
+		for i, do := range does {
+			var units float64
+			found := measure(server, func() { units = do() })
+			for column := range found {
+				found[column] = (found[column] - own[column]) / units
+			}
+			found[ratio] = 1
+			if i > 0 {
+				found[ratio] = found[clientCPU] / samples[0][round][clientCPU]
+			}
+			samples[i] = append(samples[i], found)
+		}
+	}
+	for i, each := range w.contenders {
+		sorted := func(column int) []float64 {
+			var values []float64
+			for _, sample := range samples[i] {
+				values = append(values, sample[column])
+			}
+			return slices.Sorted(slices.Values(values))
+		}
+		median := func(column int) float64 { return sorted(column)[rounds/2] }
+		cpu := sorted(clientCPU)
+		fmt.Printf("| %s | %s | %s (%s to %s) | %.2f | %s | %s | %s | %.0f | %s |\n", w.name, each.name,
+			text(cpu[rounds/2]), text(cpu[0]), text(cpu[rounds-1]), median(ratio), text(median(serverCPU)),
+			text(median(requests)), text(median(bytes)), opened[i], text(median(allocations)))
+	}
+}
+
+func text(value float64) string {
+	if value < 100 {
+		return fmt.Sprintf("%.1f", value)
+	}
+	return fmt.Sprintf("%.0f", value)
+}
+
+func version(module string) string {
+	build, _ := debug.ReadBuildInfo()
+	at := slices.IndexFunc(build.Deps, func(each *debug.Module) bool { return each.Path == module })
+	return strings.TrimPrefix(build.Deps[at].Version, "v")
 }
 
 func check(err error) {
@@ -134,44 +292,31 @@ func check(err error) {
 	}
 }
 
-const text = `## Go
+const heading = `## Go
 
-One process, one server; the median of %d rounds of %v and of %v. A pair is taken and given back by one
-goroutine, and nobody waits. Hand-offs are between %d goroutines, each of which asks again at once; a turn of
-the one that had the turn before is none. They hold the lock for no time. Requests are commands that the client
-sent, CPU is the server's own. redsync waits for 50 to 250 ms if nothing is set.
+%s, go-redis %s, redsync %s, bsm/redislock %s; %d rounds of %v, and for hand-offs %d of %v.
+The callers are goroutines.
 
+| work | lock | client CPU, µs | to raw commands | server CPU, µs | requests | bytes | connections | allocations |
+| --- | --- | --: | --: | --: | --: | --: | --: | --: |
 `
 
 func main() {
-	lengths, pairs := []time.Duration{2 * time.Second, 5 * time.Second}, 1000
+	rounds, length, handOffRounds, handOffLength := 15, 150*time.Millisecond, 5, time.Second
 	if slices.Contains(os.Args, "--quick") {
-		lengths = []time.Duration{200 * time.Millisecond, 500 * time.Millisecond}
-		pairs = 100
-	}
-	if slices.Contains(os.Args, "--cost") {
-		cost(pairs)
-		return
+		rounds, length, handOffRounds, handOffLength = 3, 50*time.Millisecond, 3, 200*time.Millisecond
 	}
 	process := &servertest.Process{}
 	defer process.End()
 	server := servertest.Start(process)
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	fmt.Printf(text, rounds, lengths[0], lengths[1], goroutines)
-	fmt.Println("| lock | a waiter | pairs per second | requests per pair | server CPU µs per pair | " +
-		"hand-offs per second | requests per hand-off | server CPU µs per hand-off |\n" +
-		"| --- | --- | --- | --- | --- | --- | --- | --- |")
-	for _, m := range mutexes(rdb) {
-		row := "| " + m.title + " |"
-		for i, count := range []int{1, goroutines} {
-			var found []figures
-			for range rounds {
-				found = append(found, turns(server, m, count, lengths[i]))
-			}
-			slices.SortFunc(found, func(a, b figures) int { return int(a.perSecond - b.perSecond) })
-			median := found[rounds/2]
-			row += fmt.Sprintf(" %.0f | %.1f | %.0f |", median.perSecond, median.requests, median.cpuMicros)
+	fmt.Printf(heading, runtime.Version(), version("github.com/redis/go-redis/v9"),
+		version("github.com/go-redsync/redsync/v4"), version("github.com/bsm/redislock"),
+		rounds, length, handOffRounds, handOffLength)
+	for _, work := range works() {
+		if work.callers == 1 {
+			work.measure(server, rounds, length)
+		} else {
+			work.measure(server, handOffRounds, handOffLength)
 		}
-		fmt.Println(row)
 	}
 }
