@@ -351,13 +351,15 @@ async function main(): Promise<void> {
   const onceColumns = ["computed", "until all have it, s", "client CPU, ms", "server CPU, ms", "requests"];
   console.log(`## Node
 
-Redis ${redis}, Node ${process.version.slice(1)}, ioredis ${ioredis}, node-redis ${nodeRedis}, redlock ${redlock}, redis-semaphore ${semaphore};
-${ROUNDS} rounds of ${PAIR_MS} ms, of ${HAND_OFF_MS} ms for a hand-off. The callers of one lock share a connection, except with raw commands.
+Redis ${redis}, Node ${process.version.slice(1)}, ioredis ${ioredis}, node-redis ${nodeRedis},
+redlock ${redlock}, redis-semaphore ${semaphore};
+${ROUNDS} rounds of ${PAIR_MS} ms, of ${HAND_OFF_MS} ms for a hand-off.
+The callers of one lock share a connection, except with raw commands.
 
 ${table(2, ["work", "lock", ...columns, "allocations"], costs)}
 
-${number(CALLERS)} callers miss one cache entry, which takes ${COMPUTE_MS} ms to compute: \`once\` of this client; the other
-locks read before the lock and under it.
+${number(CALLERS)} callers miss one cache entry, which takes ${COMPUTE_MS} ms to compute.
+With this client they call \`once\`, with the other locks they read the entry before the lock and under it.
 
 ${table(1, ["lock", ...onceColumns], computed)}`);
   process.exit(0);
