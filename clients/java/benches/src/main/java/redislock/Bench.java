@@ -1,54 +1,138 @@
 package redislock;
 
+import io.lettuce.core.codec.StringCodec;
+import io.lettuce.core.output.CommandOutput;
+import io.lettuce.core.protocol.CommandArgs;
+import io.lettuce.core.protocol.ProtocolKeyword;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.time.Instant;
+import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Deque;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
-import java.util.concurrent.CountDownLatch;
+import java.util.Map;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Function;
+import net.javacrumbs.shedlock.core.LockConfiguration;
+import net.javacrumbs.shedlock.core.LockProvider;
+import net.javacrumbs.shedlock.core.SimpleLock;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
+import org.springframework.data.redis.connection.RedisStandaloneConfiguration;
+import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactory;
+import redis.clients.jedis.CommandArguments;
+import redis.clients.jedis.commands.ProtocolCommand;
 
 /**
- * Compares this lock with Redisson's on one server in one run. Prints a section of Markdown.
- * Counted at the server: its CPU time and the commands, including those within scripts.
+ * Prints the section of results/benchmarks-clients.md about Java. Its introduction (clients/bench)
+ * has the terms.
  */
 public final class Bench {
-  private static final int THREADS = 48;
-  private static final int CALLERS = 1000;
-  private static final long MAKING_MS = 100;
+  private static final String KEY = "lock";
+  private static final String TOKEN = "bench:1:0123456789abcdef";
+  private static final Duration LEASE = Duration.ofSeconds(30);
+  private static final String RELEASE =
+      "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end"
+          + " return 0";
+  private static final String SCRIPT =
+      "if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 30000) then return nil end"
+          + " local n = redis.call('INCR', KEYS[2]) redis.call('DEL', KEYS[1]) return n";
+  private static final String INCREMENT = "INCR under the lock";
+  private static final long COMPUTE_MS = 100;
   private static final long TIMEOUT_MS = 20_000;
 
-  private Bench() {}
+  private final Server server = new Server();
+  private final int warmUp;
+  private final int rounds;
+  private final int pairMs;
+  private final int handOffMs;
+  private final int callers;
 
+  private Bench(boolean quick) {
+    warmUp = quick ? 1 : 6;
+    rounds = quick ? 3 : 9;
+    pairMs = quick ? 50 : 100;
+    handOffMs = quick ? 100 : 200;
+    callers = quick ? 100 : 1000;
+  }
+
+  private interface Work {
+    void run() throws Exception;
+  }
+
+  /** Acquires a lock and returns its release. */
   private interface Take {
-    Runnable take() throws InterruptedException;
+    Work take() throws Exception;
+  }
+
+  /** Sends a command through the library with nothing around it. */
+  private interface Call {
+    Object call(String command, String... words);
   }
 
   private interface Once {
-    String get(AtomicReference<String> value, AtomicInteger made) throws InterruptedException;
+    String get(AtomicReference<String> entry, Compute compute) throws Exception;
   }
 
-  private record Contender(String name, Take take, Once once, AutoCloseable end) {}
+  private interface Compute {
+    String get() throws InterruptedException;
+  }
 
-  private record Row(long count, double seconds, double cpuUs, double commands, int changed) {}
+  /** One connection or pool of a library; {@code connect}: another connection. */
+  private interface Library {
+    Call connect();
+
+    RedisLocks locks();
+  }
+
+  /**
+   * A lock that is open.
+   *
+   * @param lock what a caller of a pair does; true: the lock may be held
+   * @param increment an INCR without the lock
+   * @param run an INCR under the lock, if not with the other two
+   */
+  private record Opened(Function<Boolean, Take> lock, Work increment, Work run, Once once) {}
+
+  private interface Opening {
+    /** {@code ends} receives what is to be closed. */
+    Opened open(Deque<Work> ends);
+  }
+
+  /** The lock of a row. {@code base}: the rows with the same library are compared with this one. */
+  private record Contender(String name, String library, boolean base, Opening opening) {}
+
+  /** CPU microseconds of client and server, requests and bytes. */
+  private record Cost(double client, double server, double requests, double bytes) {
+    Cost each(double work) {
+      return new Cost(client / work, server / work, requests / work, bytes / work);
+    }
+  }
+
+  private record Row(
+      Contender contender, List<Take> takes, double connections, List<Cost> rounds) {}
 
   public static void main(String[] arguments) {
     int status = 0;
-    try {
-      run(Arrays.asList(arguments).contains("--quick"));
+    Bench bench = new Bench(Arrays.asList(arguments).contains("--quick"));
+    try (bench.server) {
+      bench.run();
     } catch (Exception e) {
       e.printStackTrace();
       status = 1;
@@ -57,241 +141,522 @@ public final class Bench {
     System.exit(status);
   }
 
-  private static void run(boolean quick) throws Exception {
-    double seconds = quick ? 0.5 : 5;
-    try (Server server = new Server()) {
-      List<Contender> all = contenders(server.port);
-      System.out.printf(
-          "## Java: this lock beside Redisson%n%nRedis %s, Java %s, Lettuce, Jedis and Redisson"
-              + " %s; %d cores, %s s each, one run.%nCommands include those that scripts"
-              + " call.%n",
-          version(server),
-          System.getProperty("java.version"),
-          Redisson.class.getPackage().getImplementationVersion(),
-          Runtime.getRuntime().availableProcessors(),
-          number(seconds));
-      System.out.printf(
-          "%nOne thread, a free lock: acquire and release.%n%n| lock | pairs per second | server"
-              + " CPU µs | commands |%n| --- | --: | --: | --: |%n");
-      for (Contender each : all) {
-        pairs(server, each, 1, seconds / 5);
-        Row row = pairs(server, each, 1, seconds);
-        System.out.printf(
-            Locale.US,
-            "| %s | %,.0f | %.1f | %.1f |%n",
-            each.name,
-            row.count / row.seconds,
-            row.cpuUs,
-            row.commands);
-      }
-      System.out.printf(
-          "%n%d threads want one lock and hold it for no time. Without a queue the thread that"
-              + " released it often takes%nit again: changed hands counts the grants to another"
-              + " one.%n%n| lock | grants per second | changed hands | server CPU µs | commands"
-              + " |%n| --- | --: | --: | --: | --: |%n",
-          THREADS);
-      for (Contender each : all) {
-        Row row = pairs(server, each, THREADS, seconds);
-        System.out.printf(
-            Locale.US,
-            "| %s | %,.0f | %d%% | %.1f | %.1f |%n",
-            each.name,
-            row.count / row.seconds,
-            100L * row.changed / Math.max(1, row.count),
-            row.cpuUs,
-            row.commands);
-      }
-      System.out.printf(
-          "%n%,d callers want one value that is missing and takes %d ms to make; Redisson's look"
-              + " before and under the%nlock.%n%n| single-flight | made | commands | until the last"
-              + " has it |%n| --- | --: | --: | --: |%n",
-          CALLERS, MAKING_MS);
-      for (Contender each : all) {
-        once(server, each);
-      }
-      for (Contender each : all) {
-        each.end.close();
-      }
+  private void run() throws Exception {
+    List<Contender> sets = List.of(rawSet("Lettuce"), rawSet("Jedis"));
+    List<Contender> raw = List.of(rawLock("Lettuce"), rawLock("Jedis"));
+    List<Contender> ours = List.of(ours("Lettuce"), ours("Jedis"));
+    List<Contender> redisson =
+        List.of(
+            redisson("Redisson RLock", client -> client.getLock(KEY)),
+            redisson("Redisson fair lock", client -> client.getFairLock(KEY)));
+    List<Contender> scripts = List.of(script("Lettuce"), script("Jedis"));
+    List<Contender> shedLock = List.of(shedLockOurs(), shedLock());
+    System.out.printf(
+        "## Java%n%nRedis %s, Java %s, Lettuce %s, Jedis %s, Redisson %s and ShedLock %s;%n%d"
+            + " rounds of %d ms, of %d ms for a hand-off. Redisson and ShedLock are compared with"
+            + " raw commands%nthrough Lettuce. Client CPU is that of Java threads, without compiler"
+            + " and garbage collector.%nJedis opens connections when it needs them; with raw"
+            + " commands each caller of a hand-off has one.%n%n| work | lock | client CPU, µs | to"
+            + " raw commands | server CPU, µs | requests | bytes | connections | allocations |%n|"
+            + " --- | --- | --: | --: | --: | --: | --: | --: | --: |%n",
+        info().get("redis_version"),
+        System.getProperty("java.version"),
+        version("lettuce-core"),
+        version("jedis"),
+        version("redisson"),
+        version("shedlock-core"),
+        rounds,
+        pairMs,
+        handOffMs);
+    print("pair", 1, List.of(sets, raw, ours, redisson, shedLock));
+    print("hand-off, 2", 2, List.of(raw, ours, redisson));
+    print("hand-off, 48", 48, List.of(raw, ours, redisson));
+    print(INCREMENT, 1, List.of(scripts, ours, redisson, shedLock));
+    System.out.printf(
+        "%n%,d threads miss one cache entry, which takes %d ms to compute and is stored in the"
+            + " process.%nWith this client they call `once`, with the other locks they read the"
+            + " entry before the lock and under it,%nfor at most %d s.%n%n"
+            + "| lock | computed | have it | after, s | client CPU, ms | server CPU, ms | requests"
+            + " |%n| --- | --: | --: | --: | --: | --: | --: |%n",
+        callers, COMPUTE_MS, TIMEOUT_MS / 1000);
+    for (Contender each : List.of(ours.get(0), ours.get(1), redisson.get(0), redisson.get(1))) {
+      once(each);
     }
   }
 
-  private static List<Contender> contenders(int port) {
-    List<Contender> all = new ArrayList<>();
-    io.lettuce.core.RedisClient lettuce =
-        io.lettuce.core.RedisClient.create("redis://127.0.0.1:" + port);
-    redis.clients.jedis.RedisClient jedis =
-        redis.clients.jedis.RedisClient.create("127.0.0.1", port);
-    RedisLocks overLettuce = RedisLocks.over(lettuce);
-    RedisLocks overJedis = RedisLocks.over(jedis);
-    all.add(ours("redis-lock-client, Lettuce", overLettuce, lettuce::shutdown));
-    all.add(ours("redis-lock-client, Jedis", overJedis, jedis::close));
-    Config config = new Config();
-    config
-        .useSingleServer()
-        .setAddress("redis://127.0.0.1:" + port)
-        .setSubscriptionConnectionPoolSize(50);
-    RedissonClient redisson = Redisson.create(config);
-    all.add(redisson("Redisson RLock (pub/sub)", redisson.getLock("lock"), redisson, () -> {}));
-    all.add(
-        redisson("Redisson fair lock", redisson.getFairLock("fair"), redisson, redisson::shutdown));
-    return all;
+  /** Measures the rows of one work in turns, and prints them. */
+  private void print(String work, int callers, List<List<Contender>> contenders) throws Exception {
+    Deque<Work> ends = new ArrayDeque<>();
+    List<Row> rows = new ArrayList<>();
+    for (Contender each : contenders.stream().flatMap(List::stream).toList()) {
+      double before = number(info(), "total_connections_received");
+      Opened opened = each.opening.open(ends);
+      List<Take> takes = new ArrayList<>();
+      while (takes.size() < callers) {
+        takes.add(taking(opened, work, callers));
+      }
+      round(takes);
+      double connections = number(info(), "total_connections_received") - before;
+      rows.add(new Row(each, takes, connections, new ArrayList<>()));
+    }
+    for (int round = 1; round < warmUp + rounds; round++) {
+      for (Row row : rows) {
+        Cost cost = round(row.takes);
+        if (round >= warmUp) {
+          row.rounds.add(cost);
+        }
+      }
+    }
+    close(ends);
+    for (Row row : rows) {
+      print(work, row, base(row.contender, rows));
+    }
   }
 
-  private static Contender ours(String name, RedisLocks locks, AutoCloseable end) {
-    Mutex mutex = locks.mutex("ours");
-    Mutex once = locks.mutex("once");
-    return new Contender(
-        name,
-        () -> mutex.acquire()::release,
-        (value, made) -> once.once(value::get, hold -> make(value, made), Duration.ofMinutes(1)),
+  private static Row base(Contender contender, List<Row> rows) {
+    return rows.stream()
+        .filter(row -> row.contender.base && row.contender.library.equals(contender.library))
+        .findFirst()
+        .orElseThrow();
+  }
+
+  private void print(String work, Row row, Row base) {
+    double[] cpu = sorted(row, Cost::client);
+    double[] ratios = new double[rounds];
+    for (int round = 0; round < rounds; round++) {
+      ratios[round] = row.rounds.get(round).client / base.rounds.get(round).client;
+    }
+    Arrays.sort(ratios);
+    System.out.printf(
+        Locale.US,
+        "| %s | %s | %,.0f (%,.0f to %,.0f) | %.2f | %,.0f | %,.1f | %,.0f | %,.0f | – |%n",
+        work,
+        row.contender.name,
+        cpu[rounds / 2],
+        cpu[0],
+        cpu[rounds - 1],
+        ratios[rounds / 2],
+        sorted(row, Cost::server)[rounds / 2],
+        sorted(row, Cost::requests)[rounds / 2],
+        sorted(row, Cost::bytes)[rounds / 2],
+        row.connections);
+  }
+
+  private static double[] sorted(Row row, Function<Cost, Double> figure) {
+    return row.rounds.stream().mapToDouble(figure::apply).sorted().toArray();
+  }
+
+  /** What a caller of the lock does, except to release it. */
+  private static Take taking(Opened opened, String work, int callers) {
+    if (work.equals(INCREMENT) && opened.run != null) {
+      return () -> {
+        opened.run.run();
+        return () -> {};
+      };
+    }
+    Take take = opened.lock.apply(callers > 1);
+    if (!work.equals(INCREMENT)) {
+      return take;
+    }
+    return () -> {
+      Work release = take.take();
+      opened.increment.run();
+      return release;
+    };
+  }
+
+  /** The callers, each in its thread, work for a while and until the lock has been handed off. */
+  private Cost round(List<Take> takes) throws Exception {
+    long until = System.nanoTime() + (takes.size() == 1 ? pairMs : handOffMs) * 1_000_000L;
+    AtomicInteger done = new AtomicInteger();
+    AtomicReference<Take> last = new AtomicReference<>();
+    AtomicInteger holders = new AtomicInteger();
+    ExecutorService pool = Executors.newFixedThreadPool(takes.size());
+    Cost cost =
+        cost(
+            () -> {
+              List<Future<?>> all = new ArrayList<>();
+              for (Take each : takes) {
+                all.add(
+                    pool.submit(
+                        () -> {
+                          while (System.nanoTime() < until || done.get() == 0) {
+                            Work release = each.take();
+                            if (holders.incrementAndGet() > 1) {
+                              throw new IllegalStateException("two holders");
+                            }
+                            Take before = last.getAndSet(each);
+                            if (takes.size() == 1 || (before != null && before != each)) {
+                              done.incrementAndGet();
+                            }
+                            holders.decrementAndGet();
+                            release.run();
+                          }
+                          return null;
+                        }));
+              }
+              for (Future<?> each : all) {
+                each.get();
+              }
+            });
+    pool.shutdown();
+    return cost.each(done.get());
+  }
+
+  /** The cost of {@code work}, without that of the queries of the server. */
+  private Cost cost(Work work) throws Exception {
+    double[] first = counted();
+    double[] before = counted();
+    Map<Long, Long> cpu = cpu();
+    work.run();
+    long client = 0;
+    for (Map.Entry<Long, Long> each : cpu().entrySet()) {
+      client += each.getValue() - cpu.getOrDefault(each.getKey(), 0L);
+    }
+    double[] all = counted();
+    for (int at = 0; at < all.length; at++) {
+      all[at] += first[at] - 2 * before[at];
+    }
+    return new Cost(client / 1e3, all[0], all[1], all[2]);
+  }
+
+  private static Map<Long, Long> cpu() {
+    ThreadMXBean threads = ManagementFactory.getThreadMXBean();
+    Map<Long, Long> times = new HashMap<>();
+    for (long id : threads.getAllThreadIds()) {
+      times.put(id, Math.max(0, threads.getThreadCpuTime(id)));
+    }
+    return times;
+  }
+
+  /** The server's CPU time, requests and bytes. */
+  private double[] counted() {
+    Map<String, String> info = info();
+    double cpu = number(info, "used_cpu_user") + number(info, "used_cpu_sys");
+    double bytes = number(info, "total_net_input_bytes") + number(info, "total_net_output_bytes");
+    return new double[] {cpu * 1e6, number(info, "total_commands_processed"), bytes};
+  }
+
+  private static double number(Map<String, String> info, String field) {
+    return Double.parseDouble(info.get(field));
+  }
+
+  private Map<String, String> info() {
+    Map<String, String> fields = new HashMap<>();
+    for (String line : server.ask("INFO").toString().split("\r\n")) {
+      String[] parts = line.split(":", 2);
+      fields.put(parts[0], parts[parts.length - 1]);
+    }
+    return fields;
+  }
+
+  private static String version(String jar) {
+    return System.getProperty("java.class.path").replaceAll(".*/" + jar + "-([^/]*)\\.jar.*", "$1");
+  }
+
+  private static void close(Deque<Work> ends) throws Exception {
+    while (!ends.isEmpty()) {
+      ends.pop().run();
+    }
+  }
+
+  /** Many threads miss one cache entry at the same time. */
+  private void once(Contender contender) throws Exception {
+    Deque<Work> ends = new ArrayDeque<>();
+    Opened opened = contender.opening.open(ends);
+    AtomicReference<String> entry = new AtomicReference<>();
+    AtomicInteger computed = new AtomicInteger();
+    AtomicInteger have = new AtomicInteger();
+    Compute compute =
         () -> {
-          locks.close();
-          end.close();
+          computed.incrementAndGet();
+          Thread.sleep(COMPUTE_MS);
+          entry.set("computed");
+          return "computed";
+        };
+    ExecutorService pool = Executors.newFixedThreadPool(callers);
+    List<Future<?>> all = new ArrayList<>();
+    long began = System.nanoTime();
+    Cost cost =
+        cost(
+            () -> {
+              for (int each = 0; each < callers; each++) {
+                all.add(pool.submit(() -> opened.once.get(entry, compute)));
+              }
+              for (Future<?> each : all) {
+                long leftNs = TIMEOUT_MS * 1_000_000 - (System.nanoTime() - began);
+                try {
+                  each.get(Math.max(0, leftNs), TimeUnit.NANOSECONDS);
+                  have.incrementAndGet();
+                } catch (ExecutionException | TimeoutException e) {
+                  each.cancel(true);
+                }
+              }
+            });
+    double seconds = (System.nanoTime() - began) / 1e9;
+    pool.shutdownNow();
+    System.out.printf(
+        Locale.US,
+        "| %s | %d | %,d | %.2f | %,.0f | %,.0f | %,.0f |%n",
+        contender.name,
+        computed.get(),
+        have.get(),
+        seconds,
+        cost.client / 1e3,
+        cost.server / 1e3,
+        cost.requests);
+    close(ends);
+    pool.awaitTermination(TIMEOUT_MS, TimeUnit.MILLISECONDS);
+  }
+
+  private Contender rawSet(String library) {
+    return new Contender(
+        library + ", raw `SET NX PX` + EVALSHA",
+        library,
+        false,
+        ends -> {
+          Call raw = open(library, ends).connect();
+          String release = text(raw.call("SCRIPT", "LOAD", RELEASE));
+          Take take =
+              () -> {
+                raw.call("SET", KEY, TOKEN, "NX", "PX", "30000");
+                return () -> raw.call("EVALSHA", release, "1", KEY, TOKEN);
+              };
+          return new Opened(waits -> take, null, null, null);
         });
   }
 
-  private static Contender redisson(
-      String name, RLock lock, RedissonClient redisson, AutoCloseable end) {
+  private Contender rawLock(String library) {
+    return new Contender(
+        library + ", raw `LOCK.ACQUIRE` + `LOCK.RELEASE`",
+        library,
+        true,
+        ends -> {
+          Library opened = open(library, ends);
+          AtomicInteger number = new AtomicInteger();
+          return new Opened(
+              waits -> {
+                Call raw = opened.connect();
+                String token = TOKEN + number.incrementAndGet();
+                return () -> {
+                  if (waits) {
+                    raw.call("LOCK.ACQUIRE", KEY, token, "PX", "30000", "BLOCK", "60000");
+                  } else {
+                    raw.call("LOCK.ACQUIRE", KEY, token, "PX", "30000");
+                  }
+                  return () -> raw.call("LOCK.RELEASE", KEY, token);
+                };
+              },
+              null,
+              null,
+              null);
+        });
+  }
+
+  private Contender script(String library) {
+    return new Contender(
+        library + ", raw script: SET NX, INCR, DEL",
+        library,
+        true,
+        ends -> {
+          Call raw = open(library, ends).connect();
+          String script = text(raw.call("SCRIPT", "LOAD", SCRIPT));
+          return new Opened(
+              null, null, () -> raw.call("EVALSHA", script, "2", KEY, "n", TOKEN), null);
+        });
+  }
+
+  private Contender ours(String library) {
+    return new Contender(
+        "**redis-lock-client**, " + library,
+        library,
+        false,
+        ends -> {
+          Mutex mutex = open(library, ends).locks().mutex(KEY);
+          return new Opened(
+              waits -> () -> mutex.acquire()::release,
+              null,
+              () -> mutex.run("INCR", "n"),
+              (entry, compute) ->
+                  mutex.once(entry::get, hold -> compute.get(), Duration.ofMinutes(1)));
+        });
+  }
+
+  private Contender redisson(String name, Function<RedissonClient, RLock> locking) {
     return new Contender(
         name,
-        () -> {
-          lock.lock();
-          return lock::unlock;
-        },
-        (value, made) -> {
-          if (value.get() == null) {
-            lock.lock();
-            try {
-              if (value.get() == null) {
-                make(value, made);
-              }
-            } finally {
-              lock.unlock();
-            }
-          }
-          return value.get();
-        },
-        end);
-  }
-
-  private static String make(AtomicReference<String> value, AtomicInteger made) {
-    made.incrementAndGet();
-    try {
-      Thread.sleep(MAKING_MS);
-    } catch (InterruptedException e) {
-      throw new IllegalStateException(e);
-    }
-    value.set("made");
-    return "made";
-  }
-
-  private static Row pairs(Server server, Contender contender, int threads, double seconds)
-      throws Exception {
-    AtomicBoolean over = new AtomicBoolean();
-    AtomicLong count = new AtomicLong();
-    AtomicReference<Thread> last = new AtomicReference<>();
-    AtomicInteger changed = new AtomicInteger();
-    ExecutorService pool = Executors.newFixedThreadPool(threads);
-    List<Future<?>> all = new ArrayList<>();
-    double[] before = spent(server);
-    long began = System.nanoTime();
-    for (int each = 0; each < threads; each++) {
-      all.add(
-          pool.submit(
-              () -> {
-                while (!over.get()) {
-                  Runnable release = contender.take.take();
-                  count.incrementAndGet();
-                  if (last.getAndSet(Thread.currentThread()) != Thread.currentThread()) {
-                    changed.incrementAndGet();
+        "Lettuce",
+        false,
+        ends -> {
+          Config config = new Config();
+          config.useSingleServer().setAddress("redis://127.0.0.1:" + server.port);
+          RedissonClient redisson = Redisson.create(config);
+          ends.push(redisson::shutdown);
+          RLock lock = locking.apply(redisson);
+          return new Opened(
+              waits ->
+                  () -> {
+                    lock.lock();
+                    return lock::unlock;
+                  },
+              () -> redisson.getAtomicLong("n").incrementAndGet(),
+              null,
+              (entry, compute) -> {
+                if (entry.get() == null) {
+                  lock.lock();
+                  try {
+                    if (entry.get() == null) {
+                      compute.get();
+                    }
+                  } finally {
+                    lock.unlock();
                   }
-                  release.run();
                 }
-                return null;
-              }));
-    }
-    Thread.sleep((long) (seconds * 1000));
-    over.set(true);
-    for (Future<?> each : all) {
-      each.get();
-    }
-    double took = (System.nanoTime() - began) / 1e9;
-    double[] after = spent(server);
-    pool.shutdown();
-    long pairs = Math.max(1, count.get());
-    return new Row(
-        pairs, took, (after[0] - before[0]) / pairs, (after[1] - before[1]) / pairs, changed.get());
+                return entry.get();
+              });
+        });
   }
 
-  private static void once(Server server, Contender contender) throws Exception {
-    AtomicReference<String> value = new AtomicReference<>();
-    AtomicInteger made = new AtomicInteger();
-    CountDownLatch begin = new CountDownLatch(1);
-    ExecutorService pool = Executors.newFixedThreadPool(CALLERS);
-    List<Future<String>> all = new ArrayList<>();
-    for (int each = 0; each < CALLERS; each++) {
-      all.add(
-          pool.submit(
+  private Contender shedLockOurs() {
+    return new Contender(
+        "ShedLock, **provider of redis-lock-client**, Lettuce",
+        "Lettuce",
+        false,
+        ends -> {
+          Library lettuce = open("Lettuce", ends);
+          Call raw = lettuce.connect();
+          return shedLock(
+              new redislock.shedlock.RedisLockProvider(lettuce.locks(), "ours"),
+              () -> raw.call("INCR", "n"));
+        });
+  }
+
+  private Contender shedLock() {
+    return new Contender(
+        "ShedLock, its own RedisLockProvider, Lettuce",
+        "Lettuce",
+        false,
+        ends -> {
+          LettuceConnectionFactory factory =
+              new LettuceConnectionFactory(
+                  new RedisStandaloneConfiguration("127.0.0.1", server.port));
+          factory.afterPropertiesSet();
+          factory.start();
+          ends.push(factory::destroy);
+          return shedLock(
+              new net.javacrumbs.shedlock.provider.redis.spring.RedisLockProvider(factory, "own"),
               () -> {
-                begin.await();
-                return contender.once.get(value, made);
-              }));
-    }
-    double[] before = spent(server);
-    long began = System.nanoTime();
-    begin.countDown();
-    int answered = 0;
-    int failed = 0;
-    String error = "";
-    for (Future<String> each : all) {
-      long leftMs = TIMEOUT_MS - (System.nanoTime() - began) / 1_000_000;
-      try {
-        each.get(Math.max(0, leftMs), TimeUnit.MILLISECONDS);
-        answered++;
-      } catch (ExecutionException e) {
-        failed++;
-        error = e.getCause().getClass().getSimpleName();
-      } catch (TimeoutException e) {
-        each.cancel(true);
-      }
-    }
-    double took = (System.nanoTime() - began) / 1e9;
-    double[] after = spent(server);
-    pool.shutdownNow();
-    String until = String.format(Locale.US, "%.2f s", took);
-    if (answered < CALLERS) {
-      int late = CALLERS - answered - failed;
-      until = late + " had none after " + TIMEOUT_MS / 1000 + " s";
-      if (failed > 0) {
-        until += ", " + failed + " failed: " + error;
-      }
-    }
-    System.out.printf(
-        "| %s | %d | %,.0f | %s |%n", contender.name, made.get(), after[1] - before[1], until);
+                try (var connection = factory.getConnection()) {
+                  connection.stringCommands().incr("n".getBytes(StandardCharsets.UTF_8));
+                }
+              });
+        });
   }
 
-  /** The server's CPU time in microseconds, and its commands. */
-  private static double[] spent(Server server) {
-    double cpu = 0;
-    for (String line : server.ask("INFO", "cpu").toString().split("\r\n")) {
-      if (line.matches("used_cpu_(sys|user):.*")) {
-        cpu += Double.parseDouble(line.substring(line.indexOf(':') + 1)) * 1e6;
-      }
-    }
-    double commands = 0;
-    for (String line : server.ask("INFO", "commandstats").toString().split("\r\n")) {
-      if (line.startsWith("cmdstat_") && !line.startsWith("cmdstat_info")) {
-        commands += Double.parseDouble(line.replaceAll(".*:calls=(\\d+).*", "$1"));
-      }
-    }
-    return new double[] {cpu, commands};
+  private static Opened shedLock(LockProvider provider, Work increment) {
+    return new Opened(
+        waits ->
+            () -> {
+              SimpleLock lock =
+                  provider
+                      .lock(new LockConfiguration(Instant.now(), KEY, LEASE, Duration.ZERO))
+                      .orElseThrow();
+              return lock::unlock;
+            },
+        increment,
+        null,
+        null);
   }
 
-  private static String version(Server server) {
-    return server.ask("INFO", "server").toString().replaceAll("(?s).*redis_version:(\\S+).*", "$1");
+  private Library open(String library, Deque<Work> ends) {
+    return library.equals("Lettuce") ? lettuce(ends) : jedis(ends);
   }
 
-  private static String number(double seconds) {
-    return seconds == Math.rint(seconds) ? "" + (long) seconds : "" + seconds;
+  private Library lettuce(Deque<Work> ends) {
+    var client = io.lettuce.core.RedisClient.create("redis://127.0.0.1:" + server.port);
+    ends.push(client::shutdown);
+    return new Library() {
+      @Override
+      public Call connect() {
+        var commands = client.connect().sync();
+        return (command, words) ->
+            commands.dispatch(
+                new Keyword(command),
+                new Last(),
+                new CommandArgs<>(StringCodec.UTF8).addValues(words));
+      }
+
+      @Override
+      public RedisLocks locks() {
+        return opened(RedisLocks.over(client), ends);
+      }
+    };
+  }
+
+  private Library jedis(Deque<Work> ends) {
+    return new Library() {
+      private redis.clients.jedis.RedisClient create() {
+        var client = redis.clients.jedis.RedisClient.create("127.0.0.1", server.port);
+        ends.push(client::close);
+        return client;
+      }
+
+      @Override
+      public Call connect() {
+        var client = create();
+        return (command, words) ->
+            client.executeCommand(
+                new CommandArguments(new Keyword(command)).addObjects((Object[]) words));
+      }
+
+      @Override
+      public RedisLocks locks() {
+        return opened(RedisLocks.over(create()), ends);
+      }
+    };
+  }
+
+  private static RedisLocks opened(RedisLocks locks, Deque<Work> ends) {
+    ends.push(locks::close);
+    return locks;
+  }
+
+  private static String text(Object reply) {
+    return reply instanceof byte[] bytes ? new String(bytes, StandardCharsets.UTF_8) : "" + reply;
+  }
+
+  /** The reply, or the last element of an array. */
+  private static final class Last extends CommandOutput<String, String, Object> {
+    Last() {
+      super(StringCodec.UTF8, null);
+    }
+
+    @Override
+    public void set(ByteBuffer bytes) {
+      output = bytes == null ? null : codec.decodeValue(bytes);
+    }
+
+    @Override
+    public void set(long integer) {
+      output = integer;
+    }
+  }
+
+  /** The name of a command. */
+  private record Keyword(String word) implements ProtocolKeyword, ProtocolCommand {
+    @Override
+    public byte[] getBytes() {
+      return word.getBytes(StandardCharsets.UTF_8);
+    }
+
+    @Override
+    public byte[] getRaw() {
+      return getBytes();
+    }
+
+    @Override
+    public String toString() {
+      return word;
+    }
   }
 }
