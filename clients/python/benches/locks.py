@@ -1,27 +1,27 @@
-"""Compares redislock with redis-py's lock, python-redis-lock and dogpile.cache in one run on one server; prints a
-section of Markdown.
+"""Prints the section of results/benchmarks-clients.md about Python: what a lock costs with redislock, raw commands,
+redis-py's lock and python-redis-lock, and one missing cache entry that many callers want.
 
     clients/python/bench [--quick]
 
-Contenders are processes: with threads, the GIL would decide who gets the lock.
+The page's introduction (clients/bench) explains the table. The callers are threads or asyncio tasks of one process.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import multiprocessing
-import os
+import functools
+import resource
 import statistics
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple
+from typing import Any, Awaitable, Callable, List, NamedTuple, Optional, Tuple
 
 import dogpile.cache
 import redis
 import redis.asyncio
+import redis.asyncio.lock
 import redis.lock
 import redis_lock
 import redislock
@@ -30,421 +30,365 @@ import redislock.asyncio
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from servers import Server  # noqa: E402
 
-CONTENDERS = 48
-# The callers of one value: this many processes, each with this many threads.
-STAMPEDE = (10, 100)
-MAKING_S = 0.1
+QUICK = "--quick" in sys.argv
+ROUNDS, ROUND_S, HAND_OFF_ROUNDS, HAND_OFF_S = (3, 0.05, 3, 0.2) if QUICK else (11, 0.1, 5, 0.5)
+CALLERS = 100 if QUICK else 1000
+COMPUTE_S = 0.1
 LEASE_S = 30
-TOKEN = b"bench:1:0123456789abcdef"
-RAW = "execute_command, LOCK.ACQUIRE and LOCK.RELEASE"
-
-
-class Raw:
-    """The same two commands with nothing around them: the lower bound for a client."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    def acquire(self) -> Any:
-        return self._client.execute_command("LOCK.ACQUIRE", "k", TOKEN, "PX", LEASE_S * 1000, "BLOCK", 3750)
-
-    def release(self) -> Any:
-        return self._client.execute_command("LOCK.RELEASE", "k", TOKEN)
-
-
-def redis_py(sleep: float) -> Callable[[Any], Any]:
-    return lambda client: redis.lock.Lock(client, "k", timeout=LEASE_S, sleep=sleep)
-
-
-def python_redis_lock(client: Any) -> Any:
-    return redis_lock.Lock(client, "k", expire=LEASE_S)
-
-
-SYNC: Dict[str, Callable[[Any], Any]] = {
-    "redislock.Lock": lambda client: redislock.Lock(client, "k", timeout=LEASE_S),
-    "redis.lock.Lock": redis_py(0.1),
-    "python-redis-lock": python_redis_lock,
-    RAW: Raw,
-}
-ASYNCIO: Dict[str, Callable[[Any], Any]] = {
-    "redislock.asyncio.Lock": lambda client: redislock.asyncio.Lock(client, "k", timeout=LEASE_S),
-    "redis.asyncio.lock.Lock": lambda client: redis.asyncio.lock.Lock(client, "k", timeout=LEASE_S),
-    f"asyncio: {RAW}": Raw,
-}
-# Locks, increments and unlocks, with no other command between them.
+# redis-py's own script for a release.
+RELEASE = redis.lock.Lock.LUA_RELEASE_SCRIPT
 SCRIPT = """
 if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 30000) then return nil end
 local n = redis.call('INCR', KEYS[2])
 redis.call('DEL', KEYS[1])
 return n
 """
+# Acquires the lock, however long that takes, calls the argument and releases the lock.
+Turn = Callable[[Callable[[], None]], Any]
 
 
-def in_one_packet(client: Any) -> Callable[[], Any]:
-    lock = redislock.Lock(client, "k", timeout=LEASE_S)
-    return lambda: lock.run("INCR", "n")
-
-
-def in_three(client: Any) -> Callable[[], Any]:
-    lock = redislock.Lock(client, "k", timeout=LEASE_S)
-
-    def section() -> Any:
+def of_lock(lock: Any, command: Optional[Callable[[], Any]]) -> Turn:
+    def turn(held: Callable[[], None]) -> None:
         lock.acquire()
-        reply = lock.exec("INCR", "n")
+        if command is not None:
+            command()
+        held()
         lock.release()
-        return reply
 
-    return section
-
-
-def in_script(client: Any) -> Callable[[], Any]:
-    script = client.register_script(SCRIPT)
-    return lambda: script(keys=["script", "n"], args=[TOKEN])
+    return turn
 
 
-SECTIONS: Dict[str, Callable[[Any], Callable[[], Any]]] = {
-    "run: one packet": in_one_packet,
-    "acquire, exec, release: three round trips": in_three,
-    "a Lua script: SET NX, INCR, DEL": in_script,
-}
-CONTENDED: Dict[str, Callable[[Any], Any]] = {
-    "redislock.Lock": SYNC["redislock.Lock"],
-    "redis.lock.Lock, sleep=0.1 (its default)": redis_py(0.1),
-    "redis.lock.Lock, sleep=0.01": redis_py(0.01),
-    "redis.lock.Lock, sleep=0.001": redis_py(0.001),
-    "python-redis-lock (it waits with BLPOP)": python_redis_lock,
-}
+def of_asyncio_lock(lock: Any, command: Optional[Callable[[], Awaitable[Any]]]) -> Turn:
+    async def turn(held: Callable[[], None]) -> None:
+        await lock.acquire()
+        if command is not None:
+            await command()
+        held()
+        await lock.release()
+
+    return turn
 
 
-def made(client: Any) -> bytes:
-    """Make the value and count the calls."""
-    client.incr("made")
-    time.sleep(MAKING_S)
-    return b"value"
+def of_call(call: Callable[[], Any]) -> Turn:
+    def turn(held: Callable[[], None]) -> None:
+        call()
+        held()
+
+    return turn
 
 
-def once(client: Any) -> Callable[[], Any]:
-    def make() -> bytes:
-        value = made(client)
-        client.set("value", value)
+def of_asyncio_call(call: Callable[[], Awaitable[Any]]) -> Turn:
+    async def turn(held: Callable[[], None]) -> None:
+        await call()
+        held()
+
+    return turn
+
+
+class RawLock:
+    def __init__(self, client: Any, caller: int) -> None:
+        name, token = "raw", f"bench:{caller}:0123456789abcdef"
+        words = ("LOCK.ACQUIRE", name, token, "PX", LEASE_S * 1000, "BLOCK", 0)
+        self.acquire = functools.partial(client.execute_command, *words)
+        self.release = functools.partial(client.execute_command, "LOCK.RELEASE", name, token)
+
+
+class RawSet:
+    def __init__(self, client: Any, caller: int, digest: str) -> None:
+        name, token = "set", f"bench:{caller}:0123456789abcdef"
+        self.acquire = functools.partial(client.execute_command, "SET", name, token, "NX", "PX", LEASE_S * 1000)
+        self.release = functools.partial(client.execute_command, "EVALSHA", digest, 1, name, token)
+
+
+class Contender(NamedTuple):
+    name: str
+    library: str
+    # A lock object for each caller, or a call that does everything.
+    lock: Optional[Callable[[Any, int], Any]] = None
+    call: Optional[Callable[[Any], Callable[[], Any]]] = None
+    # The other rows of the library are compared with this one.
+    is_base: bool = False
+
+    def turns(self, server: Server, callers: int, increments: bool) -> List[Turn]:
+        client: Any = (redis if self.library == "sync" else redis.asyncio).Redis(port=server.port, socket_timeout=None)
+        locking, calling = (of_lock, of_call) if self.library == "sync" else (of_asyncio_lock, of_asyncio_call)
+        if self.call is not None:
+            return [calling(self.call(client))]
+        assert self.lock is not None
+        command = functools.partial(client.incr, "n") if increments else None
+        return [locking(self.lock(client, caller), command) for caller in range(callers)]
+
+
+def script(client: Any) -> Callable[[], Any]:
+    return functools.partial(client.register_script(SCRIPT), keys=["script", "n"], args=["bench:0:0123456789abcdef"])
+
+
+def contenders(digest: str) -> Tuple[List[Contender], List[Contender], List[Contender]]:
+    """The rows of a pair, of a hand-off and of an INCR under the lock."""
+    pair: List[Contender] = []
+    waiting: List[Contender] = []
+    increment: List[Contender] = []
+    for library, ours, theirs in (
+        ("sync", redislock.Lock, redis.lock.Lock),
+        ("asyncio", redislock.asyncio.Lock, redis.asyncio.lock.Lock),
+    ):
+
+        def lock(client: Any, _: int, ours: Any = ours, **options: Any) -> Any:
+            return ours(client, "ours", timeout=LEASE_S, **options)
+
+        def run(client: Any, ours: Any = ours) -> Callable[[], Any]:
+            return functools.partial(ours(client, "ours", timeout=LEASE_S).run, "INCR", "n")
+
+        def of_redis_py(client: Any, _: int, theirs: Any = theirs) -> Any:
+            return theirs(client, "theirs", timeout=LEASE_S)
+
+        usual = [Contender(f"{library}, redis-py's `Lock`", library, of_redis_py)]
+        if library == "sync":
+            usual.append(Contender("sync, python-redis-lock", library, python_redis_lock))
+        queued = [
+            Contender(f"{library}, raw `LOCK.ACQUIRE` + `LOCK.RELEASE`", library, RawLock, is_base=True),
+            Contender(f"{library}, **redislock**", library, lock),
+            Contender(f"{library}, **redislock**, `auto_renew`", library, functools.partial(lock, auto_renew=True)),
+            *usual,
+        ]
+        raw_set = functools.partial(RawSet, digest=digest)
+        pair += [Contender(f"{library}, raw `SET NX PX` + EVALSHA", library, raw_set), *queued]
+        waiting += queued
+        increment += [
+            Contender(f"{library}, raw script: SET NX, INCR, DEL", library, call=script, is_base=True),
+            Contender(f"{library}, **redislock**, `run`", library, call=run),
+            *usual,
+        ]
+    return pair, waiting, increment
+
+
+def python_redis_lock(client: Any, _: int) -> Any:
+    return redis_lock.Lock(client, "python-redis-lock", expire=LEASE_S)
+
+
+class Figures(NamedTuple):
+    """As counters, or per unit of work."""
+
+    client_cpu_us: float
+    server_cpu_us: float
+    requests: float
+    bytes: float
+    connections: float
+
+    def minus(self, other: Figures) -> Figures:
+        return Figures(*(one - another for one, another in zip(self, other)))
+
+
+def counters(server: Server) -> Figures:
+    info: Any = server.admin.execute_command("INFO", "stats", "cpu")
+    return Figures(
+        time.process_time() * 1e6,
+        (info["used_cpu_user"] + info["used_cpu_sys"]) * 1e6,
+        info["total_commands_processed"],
+        info["total_net_input_bytes"] + info["total_net_output_bytes"],
+        info["total_connections_received"],
+    )
+
+
+def measure(server: Server, work: Callable[[], Any]) -> Figures:
+    """What the work costs, without what a call of counters() costs."""
+    first = counters(server)
+    before = counters(server)
+    work()
+    return counters(server).minus(before).minus(before.minus(first))
+
+
+class Counting:
+    """Counts the turns of a single caller, or the hand-offs."""
+
+    def __init__(self, turns: List[Turn], seconds: float) -> None:
+        self.count = 0
+        self._turns, self._ends = turns, time.perf_counter() + seconds
+        self._last: Optional[int] = None
+
+    def _goes_on(self) -> bool:
+        return time.perf_counter() < self._ends or self.count == 0
+
+    def _held(self, caller: int) -> None:
+        if len(self._turns) == 1 or self._last not in (None, caller):
+            self.count += 1
+        self._last = caller
+
+    def in_thread(self, caller: int) -> None:
+        held = functools.partial(self._held, caller)
+        while self._goes_on():
+            self._turns[caller](held)
+
+    async def in_task(self, caller: int) -> None:
+        held = functools.partial(self._held, caller)
+        while self._goes_on():
+            await self._turns[caller](held)
+
+
+def round_of(library: str, turns: List[Turn], seconds: float, loop: asyncio.AbstractEventLoop) -> int:
+    counting = Counting(turns, seconds)
+    if library == "sync":
+        with ThreadPoolExecutor(len(turns)) as threads:
+            list(threads.map(counting.in_thread, range(len(turns))))
+    else:
+        loop.run_until_complete(all_of(map(counting.in_task, range(len(turns)))))
+    return counting.count
+
+
+async def all_of(tasks: Any) -> None:
+    await asyncio.gather(*tasks)
+
+
+class Row:
+    def __init__(self, server: Server, work: Work, contender: Contender, loop: asyncio.AbstractEventLoop) -> None:
+        self.name, self.library, self.is_base = contender.name, contender.library, contender.is_base
+        self._server, self._seconds, self._loop = server, work.seconds, loop
+        self.rounds: List[Figures] = []
+
+        def warm_up() -> None:
+            self._turns = contender.turns(server, work.callers, work.increments)
+            round_of(self.library, self._turns, self._seconds, loop)
+
+        self.connections = measure(server, warm_up).connections
+
+    def round(self) -> None:
+        count = 0
+
+        def work() -> None:
+            nonlocal count
+            count = round_of(self.library, self._turns, self._seconds, self._loop)
+
+        used = measure(self._server, work)
+        self.rounds.append(Figures(*(figure / count for figure in used)))
+
+
+class Work(NamedTuple):
+    name: str
+    contenders: List[Contender]
+    callers: int = 1
+    rounds: int = ROUNDS
+    seconds: float = ROUND_S
+    increments: bool = False
+
+
+def works(digest: str) -> List[Work]:
+    pair, waiting, increment = contenders(digest)
+    return [
+        Work("pair", pair),
+        Work("hand-off, 2", waiting, 2, HAND_OFF_ROUNDS, HAND_OFF_S),
+        Work("hand-off, 48", waiting, 48, HAND_OFF_ROUNDS, HAND_OFF_S),
+        Work("INCR under the lock", increment, increments=True),
+    ]
+
+
+def rows(server: Server, work: Work, loop: asyncio.AbstractEventLoop) -> List[List[str]]:
+    all_rows = [Row(server, work, contender, loop) for contender in work.contenders]
+    for _ in range(work.rounds):
+        for row in all_rows:
+            row.round()
+    cells = []
+    for row in all_rows:
+        base = next(other for other in all_rows if other.is_base and other.library == row.library)
+        cpu = sorted(figures.client_cpu_us for figures in row.rounds)
+        ratios = [own.client_cpu_us / other.client_cpu_us for own, other in zip(row.rounds, base.rounds)]
+        median = Figures(*map(statistics.median, zip(*row.rounds)))
+        cells.append(
+            [work.name, row.name]
+            + [f"{digits(median.client_cpu_us)} ({digits(cpu[0])} to {digits(cpu[-1])})"]
+            + [f"{statistics.median(ratios):.2f}", digits(median.server_cpu_us), digits(median.requests)]
+            + [digits(median.bytes), f"{row.connections:.0f}", "–"]
+        )
+    return cells
+
+
+def once(client: Any, read: Callable[[], Any], compute: Callable[[], Any]) -> Callable[[], Any]:
+    return lambda: redislock.once(client, "fill", read, compute)
+
+
+def reading_twice(client: Any, read: Callable[[], Any], compute: Callable[[], Any]) -> Callable[[], Any]:
+    """Reads before the lock and under it."""
+
+    def get() -> Any:
+        value = read()
+        if value is None:
+            with redis.lock.Lock(client, "fill", timeout=LEASE_S):
+                value = read()
+                if value is None:
+                    value = compute()
         return value
 
-    return lambda: redislock.once(client, "fill", lambda: client.get("value"), make)
+    return get
 
 
-def looking_before_and_after(sleep: float) -> Callable[[Any], Callable[[], Any]]:
-    def contender(client: Any) -> Callable[[], Any]:
-        def get() -> Any:
-            value = client.get("value")
-            if value is None:
-                with redis.lock.Lock(client, "fill", timeout=LEASE_S, sleep=sleep):
-                    value = client.get("value")
-                    if value is None:
-                        value = made(client)
-                        client.set("value", value)
-            return value
-
-        return get
-
-    return contender
-
-
-def dogpile_region(client: Any) -> Callable[[], Any]:
+def dogpile_region(client: Any, _: Callable[[], Any], compute: Callable[[], Any]) -> Callable[[], Any]:
     arguments = {"connection_pool": client.connection_pool, "distributed_lock": True}
     arguments.update({"thread_local_lock": False, "lock_timeout": LEASE_S})
     region = dogpile.cache.make_region().configure("dogpile.cache.redis", arguments=arguments)
-    return lambda: region.get_or_create("value", lambda: made(client))
+    return lambda: region.get_or_create("value", compute)
 
 
-CALLERS: Dict[str, Callable[[Any], Callable[[], Any]]] = {
-    "redislock.once": once,
-    "redis.lock.Lock, a look before and after (sleep=0.1, its default)": looking_before_and_after(0.1),
-    "the same, sleep=0.01": looking_before_and_after(0.01),
-    "dogpile.cache, its Redis backend with distributed_lock": dogpile_region,
-}
+SINGLE_FLIGHT = {"**redislock**, `once`": once, "redis-py's `Lock`": reading_twice, "dogpile.cache": dogpile_region}
 
 
-class Stampede(NamedTuple):
-    """The figures of all callers together."""
-
-    made: float
-    commands: float
-    server_cpu_ms: float
-    last_s: float
-
-
-class Sample(NamedTuple):
-    """Per pair or hand-off, but for the first and the last."""
-
-    per_second: float
-    client_cpu_us: float
-    server_cpu_us: float
-    commands: float
-    changed_hands: float = 0.0
-
-
-class Measured:
-    """The commands of the server between start and end."""
-
-    def __init__(self, server: Server) -> None:
-        self._admin = server.admin
-        self._admin.config_resetstat()
-        self._cpu_s = self._server_cpu_s()
-        self._own_cpu_s, self._began = time.process_time(), time.perf_counter()
-
-    def end(self, count: int) -> Sample:
-        seconds, own_cpu_s = time.perf_counter() - self._began, time.process_time() - self._own_cpu_s
-        cpu_s = self._server_cpu_s() - self._cpu_s
-        stats: Any = self._admin.info("commandstats")
-        own = ("cmdstat_info", "cmdstat_config|resetstat")
-        calls = sum(each["calls"] for name, each in stats.items() if name not in own)
-        count = max(1, count)
-        return Sample(count / seconds, own_cpu_s * 1e6 / count, cpu_s * 1e6 / count, calls / count)
-
-    def _server_cpu_s(self) -> float:
-        cpu: Any = self._admin.info("cpu")
-        return float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"])
-
-
-def pairs(server: Server, seconds: float, rounds: int) -> Dict[str, List[Sample]]:
-    """One client takes and releases a free lock. The locks take turns, so that the machine's speed affects all."""
-    client = redis.Redis(port=server.port)
-    locks = {name: make(client) for name, make in SYNC.items()}
-    samples: Dict[str, List[Sample]] = {name: [] for name in locks}
-    for _ in range(rounds):
-        for name, lock in locks.items():
-            lock.acquire()
-            lock.release()
-            measured, until, count = Measured(server), time.perf_counter() + seconds, 0
-            while time.perf_counter() < until:
-                lock.acquire()
-                lock.release()
-                count += 1
-            samples[name].append(measured.end(count))
-    client.close()
-    return samples
-
-
-async def asyncio_pairs(server: Server, seconds: float, rounds: int) -> Dict[str, List[Sample]]:
-    client = redis.asyncio.Redis(port=server.port)
-    locks = {name: make(client) for name, make in ASYNCIO.items()}
-    samples: Dict[str, List[Sample]] = {name: [] for name in locks}
-    for _ in range(rounds):
-        for name, lock in locks.items():
-            await lock.acquire()
-            await lock.release()
-            measured, until, count = Measured(server), time.perf_counter() + seconds, 0
-            while time.perf_counter() < until:
-                await lock.acquire()
-                await lock.release()
-                count += 1
-            samples[name].append(measured.end(count))
-    await client.aclose()
-    return samples
-
-
-def sections(server: Server, seconds: float, rounds: int) -> Dict[str, List[Sample]]:
-    """One client runs one command under a free lock, as `pairs`."""
-    client = redis.Redis(port=server.port)
-    works = {name: make(client) for name, make in SECTIONS.items()}
-    samples: Dict[str, List[Sample]] = {name: [] for name in works}
-    for _ in range(rounds):
-        for name, work in works.items():
-            work()
-            measured, until, count = Measured(server), time.perf_counter() + seconds, 0
-            while time.perf_counter() < until:
-                work()
-                count += 1
-            samples[name].append(measured.end(count))
-    client.close()
-    return samples
-
-
-def contended_sections(server: Server, name: str, seconds: float) -> Sample:
-    """48 processes run one command under one lock as fast as they can."""
+def stampede(server: Server, name: str) -> List[str]:
+    """Each caller has a connection already."""
     server.admin.flushall()
-    context = multiprocessing.get_context("fork")
-    ready, stop = context.Barrier(CONTENDERS + 1), context.Event()
-    args = (name, server.port, ready, stop)
-    processes = [context.Process(target=contend_section, args=args, daemon=True) for _ in range(CONTENDERS)]
-    for process in processes:
-        process.start()
-    ready.wait()
-    measured, before = Measured(server), int(server.admin.get("n") or 0)
-    time.sleep(seconds)
-    sample = measured.end(int(server.admin.get("n") or 0) - before)
-    stop.set()
-    for process in processes:
-        process.join()
-    return sample
-
-
-def contend_section(name: str, port: int, ready: Any, stop: Any) -> None:
-    client = redis.Redis(port=port)
-    client.ping()
-    work = SECTIONS[name](client)
-    ready.wait()
-    while not stop.is_set():
-        work()
-
-
-def hand_offs(server: Server, name: str, seconds: float) -> Sample:
-    """48 processes take and release one lock as fast as they can."""
-    server.admin.flushall()
-    context = multiprocessing.get_context("fork")
-    ready, stop = context.Barrier(CONTENDERS + 1), context.Event()
-    counts = context.Array("q", CONTENDERS, lock=False)
-    # Written only by the holder of the lock: the last holder, and how often it changed.
-    holder = context.Array("q", 2, lock=False)
-    args = (name, server.port, ready, stop, counts, holder)
-    processes = [context.Process(target=contend, args=(number, *args), daemon=True) for number in range(CONTENDERS)]
-    for process in processes:
-        process.start()
-    ready.wait()
-    measured, before, changes_before = Measured(server), sum(counts), holder[1]
-    time.sleep(seconds)
-    count, changes = sum(counts) - before, holder[1] - changes_before
-    sample = measured.end(count)._replace(changed_hands=changes / max(1, count))
-    stop.set()
-    for process in processes:
-        process.join()
-    return sample
-
-
-def contend(number: int, name: str, port: int, ready: Any, stop: Any, counts: Any, holder: Any) -> None:
-    client = redis.Redis(port=port)
-    client.ping()
-    lock = CONTENDED[name](client)
-    ready.wait()
-    while not stop.is_set():
-        lock.acquire()
-        counts[number] += 1
-        if holder[0] != number:
-            holder[0] = number
-            holder[1] += 1
-        lock.release()
-
-
-def stampede(server: Server, name: str) -> Stampede:
-    """A thousand callers request one missing value; each of them has a connection already."""
-    server.admin.flushall()
-    context = multiprocessing.get_context("fork")
-    processes, threads = STAMPEDE
-    ready, begin, ended = context.Semaphore(0), context.Event(), context.Array("d", processes * threads, lock=False)
-    args = (name, server.port, ready, begin, ended)
-    callers = [context.Process(target=call, args=(number, *args), daemon=True) for number in range(processes)]
-    for caller in callers:
-        caller.start()
-    for _ in range(processes * threads):
-        ready.acquire()
-    measured, began = Measured(server), time.monotonic()
-    begin.set()
-    for caller in callers:
-        caller.join()
-    sample, makers = measured.end(1), int(server.admin.get("made") or 0)
-    assert all(ended) and makers, "each caller has the value"
-    return Stampede(makers, sample.commands, sample.server_cpu_us / 1000, max(ended) - began)
-
-
-def stampedes(server: Server, rounds: int) -> None:
-    processes, threads = STAMPEDE
-    making_ms = f"{MAKING_S * 1000:.0f} ms"
-    print(f"\n{processes * threads:,} callers ({processes} processes of {threads} threads) want one cache entry that")
-    print(f"is missing and takes {making_ms} to make. Of all of them together, medians of {rounds}. The commands")
-    print("include the reads and the write of the entry. dogpile.cache polls with redis-py's lock.")
-    cells = {}
-    for name in CALLERS:
-        row = Stampede(*map(statistics.median, zip(*(stampede(server, name) for _ in range(rounds)))))
-        cpu = f"{row.server_cpu_ms:,.0f} ms"
-        cells[name] = [f"{row.made:.0f}", f"{row.commands:,.0f}", cpu, f"{row.last_s:.2f} s"]
-    table(["single-flight", "made", "commands", "server CPU", "until the last has it"], cells)
-
-
-def call(number: int, name: str, port: int, ready: Any, begin: Any, ended: Any) -> None:
-    _, threads = STAMPEDE
-    client = redis.Redis(port=port, max_connections=4 * threads)
-    get = CALLERS[name](client)
-    connections = threading.Barrier(threads)
-    begins = threading.Event()
-
-    def caller(index: int) -> None:
-        connection = client.connection_pool.get_connection()
-        connections.wait()
+    client = redis.Redis(port=server.port, socket_timeout=None)
+    connections = [client.connection_pool.get_connection() for _ in range(CALLERS)]
+    for connection in connections:
         client.connection_pool.release(connection)
-        ready.release()
-        begins.wait()
-        value = get()
-        ended[number * threads + index] = time.monotonic()
-        assert value == b"value"
+    computed = 0
 
-    callers = [threading.Thread(target=caller, args=(index,)) for index in range(threads)]
-    for each in callers:
-        each.start()
-    begin.wait()
-    begins.set()
-    for each in callers:
-        each.join()
+    def compute() -> bytes:
+        nonlocal computed
+        computed += 1
+        time.sleep(COMPUTE_S)
+        client.set("value", b"value")
+        return b"value"
+
+    get = SINGLE_FLIGHT[name](client, lambda: client.get("value"), compute)
+    seconds = 0.0
+
+    def work() -> None:
+        nonlocal seconds
+        began = time.perf_counter()
+        with ThreadPoolExecutor(CALLERS) as threads:
+            assert list(threads.map(lambda _: get(), range(CALLERS))) == [b"value"] * CALLERS
+        seconds = time.perf_counter() - began
+
+    used = measure(server, work)
+    client.close()
+    cpu = [f"{used.client_cpu_us / 1000:,.0f}", f"{used.server_cpu_us / 1000:,.0f}"]
+    return [name, str(computed), f"{seconds:.2f}", *cpu, f"{used.requests:,.0f}"]
 
 
-def table(header: List[str], rows: Dict[str, List[str]]) -> None:
-    print(f"\n| {' | '.join(header)} |")
-    print(f"| --- |{' --: |' * (len(header) - 1)}")
-    for name, cells in rows.items():
-        print(f"| {name} | {' | '.join(cells)} |")
+def digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def in_common(sample: Sample) -> List[str]:
-    return [f"{sample.server_cpu_us:.1f} µs", f"{sample.commands:.1f}"]
-
-
-def median(samples: List[Sample]) -> Sample:
-    return Sample(*(statistics.median(column) for column in zip(*samples)))
+def table(texts: int, header: List[str], cells: List[List[str]]) -> None:
+    print(f"\n| {' | '.join(header)} |\n|{' --- |' * texts}{' --: |' * (len(header) - texts)}")
+    for row in cells:
+        print(f"| {' | '.join(row)} |")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="short: shows that it runs, and the order of things")
-    quick = parser.parse_args().quick
-    seconds, rounds, contended_s = (0.1, 3, 1.0) if quick else (0.5, 11, 5.0)
-    server = Server()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    server, loop = Server(), asyncio.new_event_loop()
     try:
-        version: Any = server.admin.info("server")
-        number = version.get("valkey_version", version["redis_version"])
-        print("## Locks for Python")
-        print(f"\n{'Valkey' if 'valkey_version' in version else 'Redis'} {number}, Python {sys.version.split()[0]},")
-        print(f"redis-py {redis.__version__}, python-redis-lock {redis_lock.__version__},")
-        print(f"dogpile.cache {dogpile.cache.__version__}; {os.cpu_count()} cores.")
-        print("Commands include those that scripts call.")
+        print("## Python\n")
+        print(f"Python {sys.version.split()[0]}, redis-py {redis.__version__}, python-redis-lock {redis_lock.__version__},")
+        print(f"dogpile.cache {dogpile.cache.__version__}; {ROUNDS} rounds of {ROUND_S * 1000:.0f} ms, and for hand-offs")
+        print(f"{HAND_OFF_ROUNDS} of {HAND_OFF_S * 1000:.0f} ms. The callers are threads or asyncio tasks.")
+        cells = [row for work in works(server.admin.script_load(RELEASE)) for row in rows(server, work, loop)]
+        columns = ["client CPU, µs", "to raw commands", "server CPU, µs", "requests", "bytes", "connections"]
+        table(2, ["work", "lock", *columns, "allocations"], cells)
 
-        print(f"\nOne client, a free lock: acquire and release. Medians of {rounds} rounds of {seconds} s, in turns.")
-        measured = {**pairs(server, seconds, rounds), **asyncio.run(asyncio_pairs(server, seconds, rounds))}
-        rows = {name: median(samples) for name, samples in measured.items()}
-        cells = {
-            name: [f"{row.per_second:,.0f}", f"{row.client_cpu_us:.0f} µs", *in_common(row)]
-            for name, row in rows.items()
-        }
-        table(["lock", "pairs per second", "client CPU", "server CPU", "commands"], cells)
-
-        print(f"\n{CONTENDERS} processes want one lock and hold it for no time, for {contended_s} s. Without a queue")
-        print("the process that released it often takes it again: changed hands counts the grants to another one.")
-        taken = {name: hand_offs(server, name, contended_s) for name in CONTENDED}
-        cells = {
-            name: [f"{row.per_second:,.0f}", f"{row.changed_hands:.0%}", *in_common(row)] for name, row in taken.items()
-        }
-        table(["lock", "grants per second", "changed hands", "server CPU", "commands"], cells)
-
-        print(f"\nOne INCR under a lock: by one client, and by {CONTENDERS} processes that want one lock.")
-        alone = {name: median(samples) for name, samples in sections(server, seconds, rounds).items()}
-        together = {name: contended_sections(server, name, contended_s) for name in SECTIONS}
-        cells = {
-            name: [f"{row.per_second:,.0f}", f"{row.client_cpu_us:.0f} µs", *in_common(row)]
-            + [f"{together[name].per_second:,.0f}", *in_common(together[name])]
-            for name, row in alone.items()
-        }
-        of_all = [f"{CONTENDERS} processes: per second", "server CPU", "commands"]
-        table(["lock, INCR, release", "per second", "client CPU", "server CPU", "commands", *of_all], cells)
-
-        stampedes(server, 1 if quick else 5)
+        print(f"\n{CALLERS:,} callers, which are threads, miss one cache entry that takes {COMPUTE_S * 1000:.0f} ms to")
+        print("compute. With redis-py's lock they read before the lock and under it.")
+        columns = ["computed", "until all have it, s", "client CPU, ms", "server CPU, ms", "requests"]
+        table(1, ["lock", *columns], [stampede(server, name) for name in SINGLE_FLIGHT])
     finally:
         server.stop()
 
