@@ -184,6 +184,7 @@ lint: ## formatting, clippy, rustdoc, pictures, figures; gofmt, go vet, staticch
 	scripts/pictures --check
 	scripts/result --check
 	scripts/shape --check
+	benches/versions
 	cargo clippy $(QUICK) --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc $(QUICK) --workspace --no-deps --document-private-items
 	clients/go/lint || [ $$? = 77 -a "$(NOTHING_SKIPPED)" != yes ]

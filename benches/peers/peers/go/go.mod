@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/go-redsync/redsync/v4 v4.18.1
-	github.com/redis-lock/redis-lock/clients/go v0.1.0
+	github.com/redis-lock/redis-lock/clients/go v1.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 )
 
