@@ -292,8 +292,8 @@ func check(err error) {
 
 const heading = `## Go
 
-%s, go-redis %s, redsync %s, bsm/redislock %s; %d rounds of %v, and for hand-offs %d of %v.
-The callers are goroutines.
+Go %s, go-redis %s, redsync %s, bsm/redislock %s; %d rounds of %d ms, and for
+hand-offs %d of %d ms. The callers are goroutines.
 
 | work | lock | client CPU, µs | to raw commands | server CPU, µs | requests | bytes | connections | allocations |
 | --- | --- | --: | --: | --: | --: | --: | --: | --: |
@@ -307,9 +307,9 @@ func main() {
 	process := &servertest.Process{}
 	defer process.End()
 	server := servertest.Start(process)
-	fmt.Printf(heading, runtime.Version(), version("github.com/redis/go-redis/v9"),
+	fmt.Printf(heading, strings.TrimPrefix(runtime.Version(), "go"), version("github.com/redis/go-redis/v9"),
 		version("github.com/go-redsync/redsync/v4"), version("github.com/bsm/redislock"),
-		rounds, length, handOffRounds, handOffLength)
+		rounds, length.Milliseconds(), handOffRounds, handOffLength.Milliseconds())
 	for _, work := range works() {
 		if work.callers == 1 {
 			work.measure(server, rounds, length)
