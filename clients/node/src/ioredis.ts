@@ -442,7 +442,12 @@ class IoredisSubscriber implements Subscriber {
     redis.on("message", message);
     redis.on("smessage", message);
     redis.on("close", events.interrupted);
-    redis.on("error", (error: unknown) => this.failures.record(error));
+    // The server ends the subscription to a slot that leaves the node. ioredis 5 takes that for an unexpected reply.
+    redis.on("moved", events.interrupted);
+    redis.on("error", (error: unknown) => {
+      this.failures.record(error);
+      if (redis.status === "ready") events.interrupted();
+    });
     redis.on("ready", () => this.failures.clear());
     redis.connect().catch(() => undefined);
   }

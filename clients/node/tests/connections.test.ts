@@ -557,6 +557,15 @@ suite("connections", (each) => {
     const { client } = world.ending(await world.library.cluster(cluster.nodes[0].port));
     const { slot, source, target } = await cluster.of("k");
     const lock = new Lock(client, "k", { lease: 120_000 });
+    const grantedByMessage = async (): Promise<boolean> => {
+      const holding = await lock.acquire();
+      const next = lock.acquire();
+      await eventually(async () => (await source.waiters("k")).length, "a waiter");
+      const asked = await source.calls("lock.acquire");
+      await holding.release();
+      await (await next).release();
+      return (await source.calls("lock.acquire")) === asked;
+    };
     const hold = await lock.acquire();
     const waiting = lock.acquire();
     await eventually(async () => (await source.waiters("k")).length, "a waiter");
@@ -577,15 +586,10 @@ suite("connections", (each) => {
     await again.release();
     await (await second).release();
     // A waiter may ask once more when its new subscription is confirmed. Then a message is enough.
-    const grantedByMessage = async (): Promise<boolean> => {
-      const holding = await lock.acquire();
-      const next = lock.acquire();
-      await eventually(async () => (await source.waiters("k")).length, "a waiter");
-      const asked = await source.calls("lock.acquire");
-      await holding.release();
-      await (await next).release();
-      return (await source.calls("lock.acquire")) === asked;
-    };
+    await eventually(grantedByMessage, "a grant without another request");
+    // No request meets a redirection here: the client only learns from the server that its subscription has ended.
+    await cluster.moveSlot(slot, source, target);
+    await cluster.moveSlot(slot, target, source);
     await eventually(grantedByMessage, "a grant without another request");
     for (const key of ["a", "b", "c", "d"]) {
       const first = await new Lock(client, key).acquire();
