@@ -198,7 +198,7 @@ async def test_a_grant_without_its_deadline_is_released(api: Any, server: Server
 
 async def granted_meanwhile(server: Server, proxy: Proxy, acquiring: Any) -> None:
     """A lock acquired while the cleanup in the background is held at the proxy, and still held after it."""
-    assert proxy.delays == 1
+    await eventually(lambda: proxy.delays == 1, "the cleanup, at the proxy")
     released = server.calls("lock.release")
     await asyncio.wait([acquiring], timeout=0.3)
     proxy.deliver()
