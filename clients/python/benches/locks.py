@@ -378,9 +378,10 @@ def main() -> None:
     server, loop = Server(), asyncio.new_event_loop()
     try:
         print("## Python\n")
-        print(f"Python {sys.version.split()[0]}, redis-py {redis.__version__}, python-redis-lock {redis_lock.__version__},")
-        print(f"dogpile.cache {dogpile.cache.__version__}; {ROUNDS} rounds of {ROUND_S * 1000:.0f} ms, and for hand-offs")
-        print(f"{HAND_OFF_ROUNDS} of {HAND_OFF_S * 1000:.0f} ms. The callers are threads or asyncio tasks.")
+        print(f"Python {sys.version.split()[0]}, redis-py {redis.__version__},")
+        print(f"python-redis-lock {redis_lock.__version__}, dogpile.cache {dogpile.cache.__version__};")
+        print(f"{ROUNDS} rounds of {ROUND_S * 1000:.0f} ms, and for hand-offs {HAND_OFF_ROUNDS} of")
+        print(f"{HAND_OFF_S * 1000:.0f} ms. The callers are threads or asyncio tasks.")
         cells = [row for work in works(server.admin.script_load(RELEASE)) for row in rows(server, work, loop)]
         columns = ["client CPU, µs", "to raw commands", "server CPU, µs", "requests", "bytes", "connections"]
         table(2, ["work", "lock", *columns, "allocations"], cells)
