@@ -409,7 +409,7 @@ suite("lock types", (each) => {
   each("an extended lease is what autoRenew renews", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
-    const hold = await new Lock(client, "k", { lease: 600, autoRenew: true }).acquire();
+    const hold = await new Lock(client, "k", { lease: 1500, autoRenew: true }).acquire();
     await hold.extend(60_000);
     await eventually(async () => (await server.calls("lock.renew")) >= 2, "a renewal");
     assert.ok((await server.ask("PTTL", "k")) > 50_000 && hold.remaining() > 50_000);
@@ -441,14 +441,14 @@ suite("lock types", (each) => {
     const lease = async (): Promise<number> => (await server.holders("k"))[0]?.["lease"];
     // A shorter lease takes effect immediately: a renewal after a third of the old length would come too late.
     const hold = await new Lock(client, "k", { lease: 60_000, autoRenew: true }).acquire();
-    await hold.extend(600);
+    await hold.extend(1500);
     await eventually(async () => (await server.calls("lock.renew")) >= 5, "renewals");
-    assert.deepEqual([await lease(), hold.lost], [600, false]);
+    assert.deepEqual([await lease(), hold.lost], [1500, false]);
     // A longer lease is not shortened again.
-    await hold.extend(900);
+    await hold.extend(2000);
     const calls = await server.calls("lock.renew");
     await eventually(async () => (await server.calls("lock.renew")) >= calls + 3, "renewals");
-    assert.equal(await lease(), 900);
+    assert.equal(await lease(), 2000);
     await hold.extend();
     assert.equal(await lease(), 60_000);
     // Without renewals the new deadline reports the loss.
@@ -676,7 +676,7 @@ suite("lock types", (each) => {
     await server.ask("PEXPIRE", "k", 10_000);
     const same = await new Lock(client, "k", { lease: 60_000, autoRenew: true }).fromToken(hold.token);
     assert.ok((await server.ask("PTTL", "k")) > 30_000 && same.remaining() > 30_000);
-    await same.extend(600);
+    await same.extend(1500);
     await eventually(async () => (await server.calls("lock.renew")) >= 5, "renewals");
     assert.ok(!same.lost);
     await same.release();
