@@ -64,7 +64,7 @@ var (
 			return rdb.Do(ctx, "LOCK.RELEASE", "raw", token(caller)).Err()
 		}
 	}}
-	setNX = contender{"raw `SET NX PX` + `EVALSHA`", func(rdb *redis.Client) turn {
+	setNX = contender{"raw `SET NX PX` + EVALSHA", func(rdb *redis.Client) turn {
 		script := loaded(rdb, release)
 		return func(caller int, _ func()) error {
 			if taken, err := rdb.SetNX(ctx, "set", token(caller), lease).Result(); err != nil || !taken {
@@ -84,7 +84,7 @@ var (
 			return hold.Unlock(ctx)
 		}
 	}}
-	script = contender{"a Lua script: SET NX, INCR, DEL", func(rdb *redis.Client) turn {
+	script = contender{"raw script: SET NX, INCR, DEL", func(rdb *redis.Client) turn {
 		script := loaded(rdb, count)
 		return func(caller int, _ func()) error {
 			return script.EvalSha(ctx, rdb, []string{"script", "n"}, token(caller), lease.Milliseconds()).Err()
@@ -265,17 +265,18 @@ func (w work) measure(server *servertest.Server, rounds int, length time.Duratio
 		}
 		median := func(column int) float64 { return sorted(column)[rounds/2] }
 		cpu := sorted(clientCPU)
-		fmt.Printf("| %s | %s | %s (%s to %s) | %.2f | %s | %s | %s | %.0f | %s |\n", w.name, each.name,
-			text(cpu[rounds/2]), text(cpu[0]), text(cpu[rounds-1]), median(ratio), text(median(serverCPU)),
-			text(median(requests)), text(median(bytes)), opened[i], text(median(allocations)))
+		fmt.Printf("| %s | %s | %s (%s to %s) | %.2f | %s | %.1f | %s | %.0f | %s |\n", w.name, each.name,
+			whole(cpu[rounds/2]), whole(cpu[0]), whole(cpu[rounds-1]), median(ratio), whole(median(serverCPU)),
+			median(requests), whole(median(bytes)), opened[i], whole(median(allocations)))
 	}
 }
 
-func text(value float64) string {
-	if value < 100 {
-		return fmt.Sprintf("%.1f", value)
+func whole(value float64) string {
+	digits := strconv.FormatFloat(value, 'f', 0, 64)
+	for at := len(digits) - 3; at > 0; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
 	}
-	return fmt.Sprintf("%.0f", value)
+	return digits
 }
 
 func version(module string) string {

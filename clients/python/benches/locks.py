@@ -294,33 +294,39 @@ def rows(server: Server, work: Work, loop: asyncio.AbstractEventLoop) -> List[Li
         median = Figures(*map(statistics.median, zip(*row.rounds)))
         cells.append(
             [work.name, row.name]
-            + [f"{digits(median.client_cpu_us)} ({digits(cpu[0])} to {digits(cpu[-1])})"]
-            + [f"{statistics.median(ratios):.2f}", digits(median.server_cpu_us), digits(median.requests)]
-            + [digits(median.bytes), f"{row.connections:.0f}", "–"]
+            + [f"{whole(median.client_cpu_us)} ({whole(cpu[0])} to {whole(cpu[-1])})"]
+            + [f"{statistics.median(ratios):.2f}", whole(median.server_cpu_us), f"{median.requests:,.1f}"]
+            + [whole(median.bytes), whole(row.connections), "–"]
         )
     return cells
 
 
-def once(client: Any, read: Callable[[], Any], compute: Callable[[], Any]) -> Callable[[], Any]:
-    return lambda: redislock.once(client, "fill", read, compute)
+def once(client: Any, compute: Callable[[], bytes]) -> Callable[[], Any]:
+    def make() -> bytes:
+        value = compute()
+        client.set("value", value)
+        return value
+
+    return lambda: redislock.once(client, "fill", lambda: client.get("value"), make)
 
 
-def reading_twice(client: Any, read: Callable[[], Any], compute: Callable[[], Any]) -> Callable[[], Any]:
+def reading_twice(client: Any, compute: Callable[[], bytes]) -> Callable[[], Any]:
     """Reads before the lock and under it."""
 
     def get() -> Any:
-        value = read()
+        value = client.get("value")
         if value is None:
             with redis.lock.Lock(client, "fill", timeout=LEASE_S):
-                value = read()
+                value = client.get("value")
                 if value is None:
                     value = compute()
+                    client.set("value", value)
         return value
 
     return get
 
 
-def dogpile_region(client: Any, _: Callable[[], Any], compute: Callable[[], Any]) -> Callable[[], Any]:
+def dogpile_region(client: Any, compute: Callable[[], bytes]) -> Callable[[], Any]:
     arguments = {"connection_pool": client.connection_pool, "distributed_lock": True}
     arguments.update({"thread_local_lock": False, "lock_timeout": LEASE_S})
     region = dogpile.cache.make_region().configure("dogpile.cache.redis", arguments=arguments)
@@ -333,7 +339,7 @@ SINGLE_FLIGHT = {"**redislock**, `once`": once, "redis-py's `Lock`": reading_twi
 def stampede(server: Server, name: str) -> List[str]:
     """Each caller has a connection already."""
     server.admin.flushall()
-    client = redis.Redis(port=server.port, socket_timeout=None)
+    client = redis.Redis(port=server.port, socket_timeout=None, max_connections=4 * CALLERS)
     connections = [client.connection_pool.get_connection() for _ in range(CALLERS)]
     for connection in connections:
         client.connection_pool.release(connection)
@@ -343,10 +349,9 @@ def stampede(server: Server, name: str) -> List[str]:
         nonlocal computed
         computed += 1
         time.sleep(COMPUTE_S)
-        client.set("value", b"value")
         return b"value"
 
-    get = SINGLE_FLIGHT[name](client, lambda: client.get("value"), compute)
+    get = SINGLE_FLIGHT[name](client, compute)
     seconds = 0.0
 
     def work() -> None:
@@ -358,12 +363,12 @@ def stampede(server: Server, name: str) -> List[str]:
 
     used = measure(server, work)
     client.close()
-    cpu = [f"{used.client_cpu_us / 1000:,.0f}", f"{used.server_cpu_us / 1000:,.0f}"]
-    return [name, str(computed), f"{seconds:.2f}", *cpu, f"{used.requests:,.0f}"]
+    cpu = [whole(used.client_cpu_us / 1000), whole(used.server_cpu_us / 1000)]
+    return [name, str(computed), f"{seconds:.2f}", *cpu, whole(used.requests)]
 
 
-def digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+def whole(value: float) -> str:
+    return f"{value:,.0f}"
 
 
 def table(texts: int, header: List[str], cells: List[List[str]]) -> None:

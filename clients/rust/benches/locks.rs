@@ -230,28 +230,31 @@ impl Bench {
                 values
             };
             let median = |column| sorted(column)[rounds / 2];
-            let cpu = sorted(CLIENT_CPU).into_iter().map(digits).collect::<Vec<_>>();
+            let cpu = sorted(CLIENT_CPU).into_iter().map(whole).collect::<Vec<_>>();
             println!(
-                "| {name} | {} | {} ({} to {}) | {:.2} | {} | {} | {} | {} | {} |",
+                "| {name} | {} | {} ({} to {}) | {:.2} | {} | {:.1} | {} | {} | {} |",
                 row.callers[0].name(),
                 cpu[rounds / 2],
                 cpu[0],
                 cpu[rounds - 1],
                 median(RATIO),
-                digits(median(SERVER_CPU)),
-                digits(median(REQUESTS)),
-                digits(median(BYTES)),
+                whole(median(SERVER_CPU)),
+                median(REQUESTS),
+                whole(median(BYTES)),
                 row.connections,
-                digits(median(ALLOCATIONS)),
+                whole(median(ALLOCATIONS)),
             );
         }
         Ok(())
     }
 }
 
-fn digits(value: f64) -> String {
-    let places = usize::from(value < 100.0);
-    format!("{value:.places$}")
+fn whole(value: f64) -> String {
+    let mut digits = format!("{value:.0}");
+    for at in (1..digits.len()).rev().filter(|at| (digits.len() - at).is_multiple_of(3)).collect::<Vec<_>>() {
+        digits.insert(at, ',');
+    }
+    digits
 }
 
 /// The callers acquire the lock in turn. Returns the turns of a single caller, or the hand-offs, of which there is at
