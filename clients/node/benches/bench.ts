@@ -352,7 +352,7 @@ async function main(): Promise<void> {
   console.log(`## Node
 
 Redis ${redis}, Node ${process.version.slice(1)}, ioredis ${ioredis}, node-redis ${nodeRedis},
-redlock ${redlock}, redis-semaphore ${semaphore};
+redlock ${redlock}, redis-semaphore ${semaphore}, these two over ioredis;
 ${ROUNDS} rounds of ${PAIR_MS} ms, of ${HAND_OFF_MS} ms for a hand-off.
 The callers of one lock share a connection, except with raw commands.
 
