@@ -65,7 +65,7 @@ public final class Bench {
   private final int callers;
 
   private Bench(boolean quick) {
-    warmUp = quick ? 1 : 6;
+    warmUp = quick ? 1 : 30;
     rounds = quick ? 3 : 9;
     pairMs = quick ? 50 : 100;
     handOffMs = quick ? 100 : 200;
