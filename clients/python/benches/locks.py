@@ -110,7 +110,7 @@ class Contender(NamedTuple):
     is_base: bool = False
 
     def turns(self, server: Server, callers: int, increments: bool) -> List[Turn]:
-        client: Any = (redis if self.library == "sync" else redis.asyncio).Redis(port=server.port, socket_timeout=None)
+        client: Any = (redis if self.library == "sync" else redis.asyncio).Redis(port=server.port)
         locking, calling = (of_lock, of_call) if self.library == "sync" else (of_asyncio_lock, of_asyncio_call)
         if self.call is not None:
             return [calling(self.call(client))]
@@ -339,7 +339,7 @@ SINGLE_FLIGHT = {"**redislock**, `once`": once, "redis-py's `Lock`": reading_twi
 def stampede(server: Server, name: str) -> List[str]:
     """Each caller has a connection already."""
     server.admin.flushall()
-    client = redis.Redis(port=server.port, socket_timeout=None, max_connections=4 * CALLERS)
+    client = redis.Redis(port=server.port, max_connections=4 * CALLERS)
     connections = [client.connection_pool.get_connection() for _ in range(CALLERS)]
     for connection in connections:
         client.connection_pool.release(connection)
