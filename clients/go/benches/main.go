@@ -296,7 +296,7 @@ const heading = `## Go
 Go %s, go-redis %s, redsync %s, bsm/redislock %s; %d rounds of %d ms, and for
 hand-offs %d of %d ms. The callers are goroutines.
 
-| work | lock | client CPU, µs | to raw commands | server CPU, µs | requests | bytes | connections | allocations |
+| workload | lock | client CPU, µs | to raw commands | server CPU, µs | requests | bytes | connections | allocations |
 | --- | --- | --: | --: | --: | --: | --: | --: | --: |
 `
 

@@ -356,7 +356,7 @@ redlock ${redlock}, redis-semaphore ${semaphore}, these two over ioredis;
 ${ROUNDS} rounds of ${PAIR_MS} ms, of ${HAND_OFF_MS} ms for a hand-off.
 The callers of one lock share a connection, except with raw commands.
 
-${table(2, ["work", "lock", ...columns, "allocations"], costs)}
+${table(2, ["workload", "lock", ...columns, "allocations"], costs)}
 
 ${number(CALLERS)} callers miss one cache entry, which takes ${COMPUTE_MS} ms to compute.
 With this client they call \`once\`, with the other locks they read the entry before the lock and under it.

@@ -54,8 +54,10 @@ export interface Node {
 
 export interface SubscriberEvents {
   message(text: string): void;
-  /** The connection was lost, so messages may be lost, and no channel is subscribed any more. */
+  /** The connection was lost: messages may be lost, and no channel is subscribed any more. */
   interrupted(): void;
+  /** The server has ended a subscription, because its slot has left the node. */
+  unsubscribed(): void;
 }
 
 export interface Subscriber {

@@ -11,7 +11,7 @@ import type { Node, Subscriber, Word } from "./connection.js";
 /** How late the message about a cancelled request may come, in ms. */
 const LATE_CANCEL_MS = 5000;
 
-/** The outcome of a queued request. `interrupted`: unknown, because a connection was lost. */
+/** The outcome of a queued request. `interrupted`: unknown, because messages may be lost. */
 export interface Notice {
   outcome: string;
   fence?: number;
@@ -75,7 +75,11 @@ export class Inbox {
   ) {
     this.subscriber = node.subscriber({
       message: (text) => this.deliver(text),
-      interrupted: () => this.interrupt(),
+      interrupted: () => {
+        this.cancels.clear();
+        this.unsubscribed();
+      },
+      unsubscribed: () => this.unsubscribed(),
     });
     // The requests themselves depend on the shared connection.
     node.onInterrupted(() => {
@@ -169,8 +173,8 @@ export class Inbox {
     for (const waiter of waiters) waiter.notify(notice);
   }
 
-  private interrupt(): void {
-    this.cancels.clear();
+  /** Which channels are left is not known, so each is subscribed again when it is needed. */
+  private unsubscribed(): void {
     this.channels.clear();
     this.confirmed.clear();
     this.interruptAll();

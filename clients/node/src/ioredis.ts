@@ -442,11 +442,12 @@ class IoredisSubscriber implements Subscriber {
     redis.on("message", message);
     redis.on("smessage", message);
     redis.on("close", events.interrupted);
-    // The server ends the subscription to a slot that leaves the node. ioredis 5 takes that for an unexpected reply.
-    redis.on("moved", events.interrupted);
+    // When a slot leaves the node, the server ends the subscription with a SUNSUBSCRIBE that nobody requested. Then
+    // ioredis 6 emits `moved`, and ioredis 5 an error ("Command queue state error") while the connection stays ready.
+    redis.on("moved", events.unsubscribed);
     redis.on("error", (error: unknown) => {
       this.failures.record(error);
-      if (redis.status === "ready") events.interrupted();
+      if (redis.status === "ready") events.unsubscribed();
     });
     redis.on("ready", () => this.failures.clear());
     redis.connect().catch(() => undefined);

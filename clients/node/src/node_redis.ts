@@ -307,8 +307,7 @@ class ClientSubscriber implements Subscriber {
     client.on("ready", () => this.failures.clear());
     client.on("reconnecting", events.interrupted);
     client.on("end", events.interrupted);
-    // The server has ended the subscription, because the slot has left the node.
-    client.on("sharded-channel-moved", events.interrupted);
+    client.on("sharded-channel-moved", events.unsubscribed);
     this.destroy = closing(client);
     this.connecting = client.connect();
     this.connecting.catch(() => undefined);

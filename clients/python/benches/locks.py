@@ -389,7 +389,7 @@ def main() -> None:
         print(f"{HAND_OFF_S * 1000:.0f} ms. The callers are threads or asyncio tasks.")
         cells = [row for work in works(server.admin.script_load(RELEASE)) for row in rows(server, work, loop)]
         columns = ["client CPU, µs", "to raw commands", "server CPU, µs", "requests", "bytes", "connections"]
-        table(2, ["work", "lock", *columns, "allocations"], cells)
+        table(2, ["workload", "lock", *columns, "allocations"], cells)
 
         print(f"\n{CALLERS:,} callers, which are threads, miss one cache entry that takes {COMPUTE_S * 1000:.0f} ms to")
         print("compute. With redis-py's lock they read before the lock and under it.")

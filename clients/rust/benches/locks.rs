@@ -297,7 +297,7 @@ async fn main() -> Outcome<()> {
         "## Rust\n\n\
          redis {}, rslock {}; {rounds} rounds of {time} ms, and for\n\
          hand-offs {hand_off_rounds} of {hand_off_time} ms. The callers are tasks of one thread.\n\n\
-         | work | lock | client CPU, µs | to raw commands | server CPU, µs | requests | bytes | connections | \
+         | workload | lock | client CPU, µs | to raw commands | server CPU, µs | requests | bytes | connections | \
          allocations |\n| --- | --- | --: | --: | --: | --: | --: | --: | --: |",
         version("redis"),
         version("rslock")

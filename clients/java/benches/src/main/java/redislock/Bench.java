@@ -156,7 +156,7 @@ public final class Bench {
             + " rounds of %d ms, of %d ms for a hand-off. Redisson and ShedLock are compared with"
             + " raw commands%nthrough Lettuce. Client CPU is that of Java threads, without compiler"
             + " and garbage collector.%nJedis opens connections when it needs them; with raw"
-            + " commands each caller of a hand-off has one.%n%n| work | lock | client CPU, µs | to"
+            + " commands each caller of a hand-off has one.%n%n| workload | lock | client CPU, µs | to"
             + " raw commands | server CPU, µs | requests | bytes | connections | allocations |%n|"
             + " --- | --- | --: | --: | --: | --: | --: | --: | --: |%n",
         info().get("redis_version"),
@@ -164,7 +164,7 @@ public final class Bench {
         version("lettuce-core"),
         version("jedis"),
         version("redisson"),
-        version("shedlock-core"),
+        version("shedlock-provider-redis-spring"),
         rounds,
         pairMs,
         handOffMs);
