@@ -238,7 +238,7 @@ bench-adopt: ## unchanged polling clients with adoption off and on, Redisson nex
 	@$(MANY_FILES); $(RELEASED) tests/adopt/pollers $(BENCH)
 	@$(MANY_FILES); $(RELEASED) tests/adopt/redisson $(BENCH)
 
-bench-clients: ## what a lock costs in each language, compared with other libraries; writes results/benchmarks-clients.md
+bench-clients: ## what a lock costs in each language and library; writes results/benchmarks-clients.md
 	@scripts/setup compiler libclang redis cli python node go java
 	scripts/build
 	@$(MANY_FILES); clients/bench $(BENCH)
