@@ -156,9 +156,9 @@ public final class Bench {
             + " rounds of %d ms, of %d ms for a hand-off. Redisson and ShedLock are compared with"
             + " raw commands%nthrough Lettuce. Client CPU is that of Java threads, without compiler"
             + " and garbage collector.%nJedis opens connections when it needs them; with raw"
-            + " commands each caller of a hand-off has one.%n%n| workload | lock | client CPU, µs | to"
-            + " raw commands | server CPU, µs | requests | bytes | connections | allocations |%n|"
-            + " --- | --- | --: | --: | --: | --: | --: | --: | --: |%n",
+            + " commands each caller of a hand-off has one.%n%n| workload | lock | client CPU, µs |"
+            + " to raw commands | server CPU, µs | requests | bytes | connections | allocations"
+            + " |%n| --- | --- | --: | --: | --: | --: | --: | --: | --: |%n",
         info().get("redis_version"),
         System.getProperty("java.version"),
         version("lettuce-core"),
