@@ -230,9 +230,10 @@ fn tls_verifies_the_server_with_the_given_ca_and_presents_the_client_certificate
 /// Creates a CA, and certificates signed by it for a server named localhost and for a client. False: no openssl.
 fn make_certificates(folder: &Path) -> bool {
     let script = "set -e
-        openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.crt -days 2 -subj /CN=test-ca
+        new='-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes'
+        openssl req -x509 $new -keyout ca.key -out ca.crt -days 2 -subj /CN=test-ca
         for name in server client; do
-            openssl req -newkey rsa:2048 -nodes -keyout $name.key -out $name.csr -subj /CN=$name
+            openssl req $new -keyout $name.key -out $name.csr -subj /CN=$name
             echo subjectAltName=DNS:localhost > $name.ext
             openssl x509 -req -in $name.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out $name.crt -days 2 \\
                 -extfile $name.ext

@@ -70,8 +70,10 @@ fn releases_around_the_exact_millisecond_of_lease_expiry_make_one_grant_each() {
     let lease = Duration::from_millis(12);
     let mut b = server.client();
     let mut c = server.client();
-    let mut released = 0;
-    for round in 0..80_u32 {
+    let (mut released, mut round, started) = (0, 0, Instant::now());
+    // On a busy machine, all releases of the first rounds can come too late.
+    while round < 80 || released == 0 {
+        assert!(started.elapsed() < LIMIT, "every release came after the end");
         let key = format!("k{round}");
         hold(&mut client, &key, "a");
         for (waiter, owner) in [(&mut b, "b"), (&mut c, "c")] {
@@ -80,7 +82,7 @@ fn releases_around_the_exact_millisecond_of_lease_expiry_make_one_grant_each() {
         }
         client.run(&format!("LOCK.RENEW {key} a PX {}", lease.as_millis()));
         // From one millisecond before expiry to two after it, in steps of 37 microseconds.
-        let release_at = Instant::now() + lease - Duration::from_millis(1) + Duration::from_micros(37) * round;
+        let release_at = Instant::now() + lease - Duration::from_millis(1) + Duration::from_micros(37) * (round % 80);
         while Instant::now() < release_at {
             std::hint::spin_loop();
         }
@@ -92,8 +94,8 @@ fn releases_around_the_exact_millisecond_of_lease_expiry_make_one_grant_each() {
         assert_eq!(c.read().items()[0], Reply::bulk("c"));
         client.run(&format!("LOCK.RELEASE {key} c"));
         assert_eq!(client.run(&format!("EXISTS {key}")), Reply::Int(0));
+        round += 1;
     }
-    assert!(released > 0, "some releases came before the end");
 }
 
 /// 7.0 can time a client out in the iteration in which it was unblocked, and then sends no reply at all.

@@ -93,14 +93,13 @@ fn evict(policy: &str) {
     let mut rng = Rng::new(1);
     let value = "x".repeat(1_000);
     let started = Instant::now();
-    let evicted = |client: &mut Client| info(client, "stats", "evicted_keys");
-    let mut enough = false;
-    while !enough || started.elapsed() < seconds() {
-        let key = format!("cached-{}", rng.below(10_000));
+    while lost(&holds(&recorder.history())).is_empty() || started.elapsed() < seconds() {
         // Refused if nothing is left to evict.
-        client.cmd(&["SET", &key, &value, "EX", "1000"]);
-        enough = evicted(&mut client) > 100;
-        assert!(started.elapsed() < seconds() + support::LIMIT, "nothing was evicted");
+        for _ in 0..100 {
+            let key = format!("cached-{}", rng.below(10_000));
+            client.cmd(&["SET", &key, &value, "EX", "1000"]);
+        }
+        assert!(started.elapsed() < seconds() + support::LIMIT, "no lock was evicted");
     }
     assert_eq!(client.run("CONFIG SET maxmemory 0"), Reply::ok());
     workers.wait_for_grants(GRANTS);
@@ -108,7 +107,6 @@ fn evict(policy: &str) {
     assert_drained(&mut client, &plan.locks);
     assert_none(&breaches_despite_losses(&history, Scope::Server));
     let evicted = lost(&holds(&history)).len();
-    assert!(evicted > 0, "no lock was evicted");
     let mut row = Row::of(&format!("eviction, {policy}"), &version, evicted, &history);
     row.fences = format!("{}; {evicted} holds evicted", row.fences);
     row.report();

@@ -233,7 +233,8 @@ final class CauseTest {
   void theEndOfAWaitNamesItsCause(Driven driven, @TempDir Path folder) throws Exception {
     Path key = folder.resolve("key.pem");
     Path certificate = folder.resolve("certificate.pem");
-    String command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost";
+    String command =
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost";
     List<String> words = new ArrayList<>(List.of(command.split(" ")));
     words.addAll(List.of("-keyout", key.toString(), "-out", certificate.toString()));
     Process made = new ProcessBuilder(words).redirectErrorStream(true).start();

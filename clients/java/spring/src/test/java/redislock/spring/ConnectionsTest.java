@@ -164,7 +164,8 @@ final class ConnectionsTest extends Starter {
     String certificate = folder.resolve("cert.pem").toString();
     String key = folder.resolve("key.pem").toString();
     List<String> openssl =
-        new ArrayList<>(List.of("openssl", "req", "-x509", "-newkey", "rsa:2048"));
+        new ArrayList<>(List.of("openssl", "req", "-x509", "-newkey", "ec"));
+    openssl.addAll(List.of("-pkeyopt", "ec_paramgen_curve:prime256v1"));
     openssl.addAll(
         List.of("-nodes", "-keyout", key, "-out", certificate, "-subj", "/CN=localhost"));
     openssl.addAll(List.of("-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"));
