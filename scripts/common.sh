@@ -87,6 +87,13 @@ separate_apt() {
         "Dir::Cache \"$work/apt/cache\"" "APT::Sandbox::User \"$(id -un)\"" "$@" >"$APT_CONFIG"
 }
 
+# The packages of the module and of its tests: the others would compile libraries that these do not need, or change the
+# features of theirs, so that everything is compiled again.
+module_packages="--workspace"
+for package in cli client client-tests demo floor; do
+    module_packages="$module_packages --exclude redis-lock-$package"
+done
+
 # Suites of tests ------------------------------------------------------------------------------------------------
 
 # begin_times; timed PART COMMAND …; show_times TITLE: measures each part. The first line of the file is the start time

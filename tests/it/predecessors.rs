@@ -74,42 +74,6 @@ fn sell_under_the_lock(server: &Server, buyers: usize) {
     });
 }
 
-/// Cases 1 and 2 required this with 50 and 500 clients; here with a stock client library.
-#[test]
-fn case_1_fifty_clients_of_a_stock_library_buy_ten_tickets() {
-    let server = Server::start();
-    open_the_sale(&server);
-    let library = redis::Client::open(("127.0.0.1", server.port())).expect("an address");
-    thread::scope(|scope| {
-        for _ in 0..50 {
-            scope.spawn(|| buy_with_stock_library(&mut library.get_connection().expect("a server")));
-        }
-    });
-    assert_sold_out_exactly(&server);
-}
-
-fn buy_with_stock_library(connection: &mut redis::Connection) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let (token, fence) = loop {
-        // `*`: the server generates the random identifier.
-        let granted: Option<(String, i64)> =
-            redis::cmd("LOCK.ACQUIRE").arg(&["sale", "*", "EX", "10"]).query(connection).expect("a grant or nil");
-        if let Some(grant) = granted {
-            break grant;
-        }
-        assert!(Instant::now() < deadline, "not granted in time");
-        thread::sleep(PAUSE);
-    };
-    assert!(fence > 0);
-    let left: i64 = redis::cmd("GET").arg("tickets").query(connection).expect("a number");
-    if left > 0 {
-        let _: i64 = redis::cmd("RPUSH").arg("sold").arg(&token).query(connection).expect("a length");
-        let _: String = redis::cmd("SET").arg("tickets").arg(left - 1).query(connection).expect("OK");
-    }
-    let released: bool = redis::cmd("LOCK.RELEASE").arg("sale").arg(&token).query(connection).expect("a result");
-    assert!(released);
-}
-
 #[test]
 fn case_1_an_acquire_times_out() {
     let server = Server::start();

@@ -9,12 +9,11 @@ import { isDenied, isReply, Trouble } from "./replies.js";
 /** How long an error of a connection counts as the cause of requests that get no connection. */
 export const RECENT_MS = 5000;
 
-/** There is no connection yet, and the library has not reported why. An earlier error of the same wait says more. */
-export class NotReadyError extends Error {}
+/** There is no connection or no reply yet, and nobody has reported why. An earlier error of the same wait says more. */
+export class UnexplainedError extends Error {}
 
-/** The error of a request whose time has run out. */
-export const late = ({ sent }: { sent: boolean }): Error =>
-  sent ? new Error("No reply in time") : new NotReadyError("No reply in time");
+/** The error of a request whose time has run out: that of the last one of a wait may have been short. */
+export const late = (): Error => new UnexplainedError("No reply in time");
 
 /** The errors of a client's connections. */
 export class Failures {
@@ -58,7 +57,7 @@ export class Failures {
     promise.catch(() => undefined);
     let end = (): void => undefined;
     const late = new Promise<never>((_resolve, reject) => {
-      const timer = setTimeout(() => reject(new Trouble(this.recent ?? new NotReadyError(otherwise), "unsent")), ms);
+      const timer = setTimeout(() => reject(new Trouble(this.recent ?? new UnexplainedError(otherwise), "unsent")), ms);
       const off = this.onDenial(reject);
       end = () => (clearTimeout(timer), off());
     });

@@ -258,7 +258,7 @@ class IoredisNode implements Node, Sender {
   private readonly replyTimeouts = new ReplyTimeouts<OnceCommand>(
     UNSENT_MS,
     () => this.redis.status === "ready",
-    (command) => command.reject(late(command)),
+    (command) => command.reject(late()),
   );
   private readonly callbacks: (() => void)[] = [];
   private readonly packets: Packets;

@@ -5,7 +5,7 @@ import { errorMonitor } from "node:events";
 import type { Node, OwnConnection, Part, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
 import { settled, UNSENT_MS } from "./connection.js";
 import type { Listed } from "./list.js";
-import { Failures, late, NotReadyError } from "./causes.js";
+import { Failures, late, UnexplainedError } from "./causes.js";
 import { ReplyTimeouts, type Unanswered } from "./clock.js";
 import { Outsiders, type Outsider } from "./outsiders.js";
 import { isDenied, isReply, Trouble } from "./replies.js";
@@ -99,7 +99,7 @@ class OnceCommand implements Unanswered {
   }
 
   private written(): number {
-    if (!this.isWritable()) throw new NotReadyError("The connection is not ready");
+    if (!this.isWritable()) throw new UnexplainedError("The connection is not ready");
     if (this.cancelled) return 1;
     this.sent = true;
     return this.words;
@@ -124,7 +124,7 @@ class ClientNode implements Node {
   private readonly replyTimeouts = new ReplyTimeouts<OnceCommand>(
     UNSENT_MS,
     () => this.client.isReady,
-    (command) => this.cancel(command, late(command)),
+    (command) => this.cancel(command, late()),
   );
 
   constructor(

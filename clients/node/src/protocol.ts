@@ -6,7 +6,7 @@
  */
 
 import { abortable, aside, Backoff, now, outOfTime, pause, Resend } from "./clock.js";
-import { explain, NotReadyError, RECENT_MS } from "./causes.js";
+import { explain, UnexplainedError, RECENT_MS } from "./causes.js";
 import type { OwnConnection, Part, Word } from "./connection.js";
 import type { Connections, Listening } from "./connections.js";
 import { LockError, LockLostError, NotReplicatedError, WrongTypeError } from "./errors.js";
@@ -335,7 +335,7 @@ class Retries {
 
   /** The error, or a recent one that says more: on a busy machine the last connection may end later than the wait. */
   lastCause({ error }: Trouble): unknown {
-    return error instanceof NotReadyError && now() - this.causedAt < RECENT_MS ? this.cause : error;
+    return error instanceof UnexplainedError && now() - this.causedAt < RECENT_MS ? this.cause : error;
   }
 
   after(trouble: Trouble): void {
@@ -343,7 +343,7 @@ class Retries {
     if (this.cause === trouble.error) this.causedAt = now();
     // Every slot move causes redirections, and a start with a grace period causes GRACE. While a library is connecting,
     // its next error says more.
-    const maySettle = trouble.stage === "redirected" || trouble.error instanceof NotReadyError;
+    const maySettle = trouble.stage === "redirected" || trouble.error instanceof UnexplainedError;
     const isUsual = trouble.code === "GRACE" || (maySettle && now() - this.began < RESEND_MS);
     if (this.isLogged || isUsual) return;
     this.isLogged = true;

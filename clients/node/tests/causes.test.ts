@@ -110,6 +110,20 @@ suite("the cause", (each) => {
     await Promise.all(waiting);
   });
 
+  each("is an earlier refusal if the last request of the wait gets no reply", async (world) => {
+    const primary = await world.server();
+    const replica = await world.server(["--replicaof", `127.0.0.1 ${primary.port}`]);
+    await eventually(async () => (await replica.replication("master_link_status")) === "up", "the replica");
+    const proxy = await world.proxy(replica);
+    const { client } = await world.connect(proxy);
+    const waiting = assert.rejects(new Lock(client, "k").acquire({ wait: WAIT_MS }), /READONLY/);
+    // The reply to the first one has arrived then.
+    await eventually(async () => (await replica.redirections("lock.acquire")) > 1, "another request");
+    proxy.silence();
+    await waiting;
+    proxy.speak();
+  });
+
   each("is not logged for an ordinary wait", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);

@@ -176,7 +176,7 @@ export class Server {
     return Number(new RegExp(`cmdstat_${command.replace(".", "\\.")}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
   }
 
-  /** How often a command was refused before it ran, such as by a redirection. */
+  /** How often a command was refused before it ran, such as by a redirection or a replica. */
   async redirections(command: string): Promise<number> {
     const stats = (await this.admin.info("commandstats")) as string;
     return Number(new RegExp(`cmdstat_${command.replace(".", "\\.")}:.*rejected_calls=(\\d+)`).exec(stats)?.[1] ?? 0);

@@ -233,9 +233,9 @@ final class CauseTest {
   void theEndOfAWaitNamesItsCause(Driven driven, @TempDir Path folder) throws Exception {
     Path key = folder.resolve("key.pem");
     Path certificate = folder.resolve("certificate.pem");
-    String command =
-        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost";
-    List<String> words = new ArrayList<>(List.of(command.split(" ")));
+    List<String> words = new ArrayList<>(List.of("openssl req -x509 -newkey ec".split(" ")));
+    words.addAll(List.of("-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"));
+    words.addAll(List.of("-days", "2", "-subj", "/CN=localhost"));
     words.addAll(List.of("-keyout", key.toString(), "-out", certificate.toString()));
     Process made = new ProcessBuilder(words).redirectErrorStream(true).start();
     made.getInputStream().readAllBytes();

@@ -163,8 +163,7 @@ final class ConnectionsTest extends Starter {
   void tlsWithABundle(@TempDir Path folder) throws Exception {
     String certificate = folder.resolve("cert.pem").toString();
     String key = folder.resolve("key.pem").toString();
-    List<String> openssl =
-        new ArrayList<>(List.of("openssl", "req", "-x509", "-newkey", "ec"));
+    List<String> openssl = new ArrayList<>(List.of("openssl", "req", "-x509", "-newkey", "ec"));
     openssl.addAll(List.of("-pkeyopt", "ec_paramgen_curve:prime256v1"));
     openssl.addAll(
         List.of("-nodes", "-keyout", key, "-out", certificate, "-subj", "/CN=localhost"));
