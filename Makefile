@@ -216,7 +216,7 @@ book: ## build docs/ as a searchable mdBook in target/book/book; checks every li
 demo: ## ten tickets, 500 concurrent buyers: no lock, a polled lock, the same adopted, LOCK.ACQUIRE
 	@scripts/setup compiler libclang redis
 	scripts/build
-	@$(MANY_FILES); cargo run --quiet --release --package redis-lock-demo
+	@$(MANY_FILES); $(RELEASED) cargo run --quiet --release --package redis-lock-demo
 
 bench: ## cost of a lock compared with other ways to lock; writes results/benchmarks.md (SERVERS, REDIS_LOCK_BASE)
 	@scripts/setup compiler libclang redis valgrind
