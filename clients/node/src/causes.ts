@@ -12,7 +12,7 @@ export const RECENT_MS = 5000;
 /** There is no connection or no reply yet, and nobody has reported why. An earlier error of the same wait says more. */
 export class UnexplainedError extends Error {}
 
-/** The error of a request whose time has run out: that of the last one of a wait may have been short. */
+/** The error of a request without a reply in time. The last request of a wait may have had only a moment. */
 export const late = (): Error => new UnexplainedError("No reply in time");
 
 /** The errors of a client's connections. */

@@ -333,7 +333,7 @@ class Retries {
     private readonly what: string,
   ) {}
 
-  /** The error, or a recent one that says more: on a busy machine the last connection may end later than the wait. */
+  /** The error, or a recent one that says more: a connection or a reply may come later than the end of the wait. */
   lastCause({ error }: Trouble): unknown {
     return error instanceof UnexplainedError && now() - this.causedAt < RECENT_MS ? this.cause : error;
   }

@@ -1,6 +1,6 @@
 """What redis-py does for every command, for less client CPU: it takes a connection from the pool, packs the command and
 parses a short reply. These parts took 16, 6 and 8 of the 93 µs of a pair more in redis-py 8.1 than here (Python 3.11,
-benches/client_cpu.py of 955e9dd1). asyncio uses only `packed`.
+November 2026). asyncio uses only `packed`.
 
 Connecting, closing, TLS, credentials and Sentinel stay redis-py's, and so does every unusual case: a pool of another
 class, a connection that is closed or has data to read, an error reply, a push, a reply in two packets. The connections
