@@ -40,7 +40,9 @@ public final class Readme {
       while (blocks.find()) {
         if (blocks.group(1).contains("class " + name + " ")) {
           Path source = folder.resolve(name + ".java");
-          Files.writeString(source, blocks.group(1).replace("6379", "" + port));
+          // On a busy machine, a new virtual machine may need more than five seconds to connect.
+          String program = blocks.group(1).replace("ofSeconds(5)", "ofSeconds(60)");
+          Files.writeString(source, program.replace("6379", "" + port));
           JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
           List<String> options =
               List.of("-parameters", "-cp", path(), "-d", folder.toString(), source.toString());
