@@ -586,7 +586,9 @@ final class JedisDriver extends Driver {
           }
           write(connection, words);
         }
-        if (isClosed()) {
+        // Jedis connects again to write to a closed connection: what was cut before a packet was
+        // whole must not be read.
+        if (isClosed() || isCut()) {
           throw new JedisConnectionException("closed before the request was sent");
         }
         while (replies.size() < packet.size()) {
@@ -734,6 +736,9 @@ final class JedisDriver extends Driver {
             try {
               write(open, words);
               open.getMany(0); // flushes
+              if (connection != open) {
+                quietly(open); // Jedis connected again to write.
+              }
             } catch (JedisException e) {
               reply.completeExceptionally(e);
             }

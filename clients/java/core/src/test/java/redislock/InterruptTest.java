@@ -2,8 +2,14 @@ package redislock;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.FilterOutputStream;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.io.UncheckedIOException;
+import java.net.Socket;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -17,10 +23,17 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.parallel.Isolated;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
+import redis.clients.jedis.ConnectionFactory;
+import redis.clients.jedis.DefaultJedisClientConfig;
+import redis.clients.jedis.JedisClientConfig;
+import redis.clients.jedis.JedisSocketFactory;
+import redis.clients.jedis.RedisClient;
+import redis.clients.jedis.providers.PooledConnectionProvider;
 
 /**
  * Interrupts and cancellations at any moment of an acquire, in particular at the same time as its
@@ -30,6 +43,10 @@ import org.junit.jupiter.params.provider.EnumSource;
 @Timeout(300)
 final class InterruptTest {
   private static final int ROUNDS = 1000;
+
+  /** Bytes, more than Jedis' buffer and than a handshake. */
+  private static final int LONG_WRITE = 50_000;
+
   private static final Duration LONG = Duration.ofSeconds(30);
 
   private static Server server;
@@ -129,6 +146,59 @@ final class InterruptTest {
             () -> locks.mutex("o").once(() -> null, hold -> "made", LONG));
     AtomicInteger round = new AtomicInteger();
     assertTrue(storm(() -> pairs.get(round.getAndIncrement() % pairs.size()).run()) > 0);
+  }
+
+  /** A socket whose writer is interrupted by the first long write, which is lost. */
+  private static final class InterruptingSocket extends Socket {
+    private final boolean interrupts;
+
+    InterruptingSocket(int port, boolean interrupts) throws IOException {
+      super("127.0.0.1", port);
+      this.interrupts = interrupts;
+    }
+
+    @Override
+    public OutputStream getOutputStream() throws IOException {
+      return new FilterOutputStream(super.getOutputStream()) {
+        @Override
+        public void write(byte[] bytes, int offset, int length) throws IOException {
+          if (!interrupts || length < LONG_WRITE) {
+            out.write(bytes, offset, length);
+            return;
+          }
+          Thread.currentThread().interrupt();
+          long ends = System.nanoTime() + Duration.ofSeconds(30).toNanos();
+          while (!isClosed() && System.nanoTime() < ends) {
+            Thread.onSpinWait();
+          }
+        }
+      };
+    }
+  }
+
+  /** Jedis connects again when the next command of the packet is written. */
+  @Test
+  void aPacketThatIsCutWhileItIsWrittenIsNotSentInPart() throws Exception {
+    AtomicInteger sockets = new AtomicInteger();
+    JedisSocketFactory factory =
+        () -> {
+          try {
+            return new InterruptingSocket(server.port, sockets.getAndIncrement() == 0);
+          } catch (IOException e) {
+            throw new UncheckedIOException(e);
+          }
+        };
+    JedisClientConfig config = DefaultJedisClientConfig.builder().build();
+    RedisClient client =
+        made.add(
+            RedisClient.builder()
+                .connectionProvider(
+                    new PooledConnectionProvider(new ConnectionFactory(factory, config)))
+                .build());
+    // The name does not fit into Jedis' buffer, so each command is written by itself.
+    Mutex lock = made.add(RedisLocks.over(client)).mutex("x".repeat(2 * LONG_WRITE));
+    assertThrows(InterruptedException.class, () -> lock.run(LONG, "PING"));
+    Server.until(() -> server.number("DBSIZE") == 0);
   }
 
   @ParameterizedTest
