@@ -254,6 +254,7 @@ async function ask(
     for (;;) {
       signal?.throwIfAborted();
       let answered: Granted | Done | undefined;
+      const attempted = now();
       try {
         if (first !== undefined) {
           const asked = outcome(first);
@@ -272,9 +273,9 @@ async function ask(
         if (!waits && (error.code === "WRONGTYPE" || error.code === "GRACE")) {
           answered = undefined;
         } else if (!error.heals || (resend?.over() ?? now() >= ends)) {
-          throw retries === undefined ? error : new Trouble(retries.lastCause(error), error.stage);
+          throw retries === undefined ? error : new Trouble(retries.lastCause(error, attempted), error.stage);
         } else {
-          (retries ??= new Retries(connections, `the request for the lock "${request.lock}"`)).after(error);
+          (retries ??= new Retries(connections, `the request for the lock "${request.lock}"`)).after(error, attempted);
           await (resend?.pause(signal) ?? pause((backoff ??= new Backoff()).next(ends), signal));
           continue;
         }
@@ -333,13 +334,16 @@ class Retries {
     private readonly what: string,
   ) {}
 
-  /** The error, or a recent one that says more: a connection or a reply may come later than the end of the wait. */
-  lastCause({ error }: Trouble): unknown {
-    return error instanceof UnexplainedError && now() - this.causedAt < RECENT_MS ? this.cause : error;
+  /**
+   * The error, or a recent one that says more: a connection or a reply may come later than the end of the wait.
+   * `attempted`: when the attempt began, because it may take seconds to find that there is no reply.
+   */
+  lastCause({ error }: Trouble, attempted: number): unknown {
+    return error instanceof UnexplainedError && attempted - this.causedAt < RECENT_MS ? this.cause : error;
   }
 
-  after(trouble: Trouble): void {
-    this.cause = this.lastCause(trouble);
+  after(trouble: Trouble, attempted: number): void {
+    this.cause = this.lastCause(trouble, attempted);
     if (this.cause === trouble.error) this.causedAt = now();
     // Every slot move causes redirections, and a start with a grace period causes GRACE. While a library is connecting,
     // its next error says more.
@@ -1054,6 +1058,7 @@ export async function execute(
   const backoff = new Backoff();
   const retries = new Retries(connections, `a command under the lock "${owned.lock}"`);
   for (;;) {
+    const attempted = now();
     try {
       const reply = await connections.send(lockType.key, words, undefined);
       return await connections.decoded(lockType.key, String(command[0]), reply);
@@ -1064,7 +1069,7 @@ export async function execute(
       if (isLost || (error.stage === "redirected" && (owned.lost || owned.over))) throw lostBefore(owned.lock, error);
       if (error.isOfCommand) throw ownError(error, owned.lock);
       if (!error.heals || (error.stage !== "redirected" && resend.over())) throw notRun(error, owned.lock);
-      retries.after(error);
+      retries.after(error, attempted);
     }
     await pause(backoff.next(Infinity));
   }
