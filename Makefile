@@ -43,8 +43,8 @@ SCRIPTS = git grep -lE '^\#!/' -- ':!*.md'
 # Syntax that bash 3.2 does not support.
 BASH_4 = 'mapfile|readarray|(declare|local) -[a-zA-Z]*[An]|\$$\{[A-Za-z_]+(\[[^]]*\])?[,^@]|\|&|&>>|coproc|BASHPID|;;&'
 
-.PHONY: help help-all setup build run test rules-tested test-module module-tested test-clients module-built \
-	tests-built clients-built clients-installed clients-tested test-clients-faults test-adopt test-all test-newest \
+.PHONY: help help-all setup build run test rules-tested test-module module-packaged test-clients module-built \
+	tests-built clients-built clients-installed test-clients-faults test-adopt test-all test-newest \
 	check faults servers mutants fuzz memcheck lint install dist test-dist book demo bench bench-quick bench-adopt \
 	bench-clients bench-peers
 
@@ -71,21 +71,16 @@ run: ## start redis-server with the module, in the foreground (PORT=6379, REDIS_
 test: ## run every test, against real servers (REDIS_SERVER=path for another server)
 	@scripts/setup compiler libclang redis cli faketime deb python node go java openssl languages
 	@$(SHOW_TIMES) begin_times
-	@$(MAKE) --no-print-directory -j 4 module-built rules-tested clients-built clients-installed
-	@$(MAKE) --no-print-directory -j 2 module-tested clients-tested
+	@$(MAKE) --no-print-directory -j 4 module-packaged rules-tested clients-built clients-installed
+	@$(MANY_FILES); scripts/test-clients with-module
 	@$(SHOW_TIMES) show_times "make test"
 
 test-module: ## run the tests of the module and its tools
 	@scripts/setup compiler libclang redis cli faketime deb
 	@$(SHOW_TIMES) begin_times
-	@$(MAKE) --no-print-directory -j 2 module-built rules-tested
-	@$(MAKE) --no-print-directory module-tested
-	@$(SHOW_TIMES) show_times "make test-module"
-
-module-tested:
-	@$(METRICS_TOOLS)
-	@scripts/package deb module || [ $$? = 77 ]
+	@$(MAKE) --no-print-directory -j 2 module-packaged rules-tested
 	@$(MANY_FILES); scripts/test-module
+	@$(SHOW_TIMES) show_times "make test-module"
 
 test-clients: module-built clients-built clients-installed ## test the clients and the CLI; needs PyPI, npm, Maven, Go
 	@$(MANY_FILES); scripts/test-clients
@@ -93,6 +88,11 @@ test-clients: module-built clients-built clients-installed ## test the clients a
 module-built:
 	@scripts/setup compiler libclang redis cli faketime deb
 	scripts/build
+
+# What the module's tests need besides the module.
+module-packaged: module-built
+	@$(METRICS_TOOLS)
+	@scripts/package deb module || [ $$? = 77 ]
 
 tests-built:
 	@scripts/setup compiler libclang
@@ -109,9 +109,6 @@ clients-built:
 clients-installed:
 	@scripts/setup compiler libclang redis cli python node go java openssl deb languages
 	scripts/test-clients install
-
-clients-tested:
-	@$(MANY_FILES); scripts/test-clients
 
 test-clients-faults: ## all clients under faults for five minutes (FAULTS_SECONDS); writes results/clients-faults.md
 	@scripts/setup compiler libclang redis cli python node go java
