@@ -223,7 +223,7 @@ bench: ## cost of a lock compared with other ways to lock; writes results/benchm
 	@[ -n "$(BENCH)" ] || scripts/result benchmarks
 
 # With the libraries as the tests have them, which are compiled already. The modules are those of the release.
-bench-quick: ## part of `make bench` in two or three minutes; prints the figures and writes no file
+bench-quick: ## part of `make bench` in two minutes; prints the figures and writes no file
 	@scripts/setup compiler libclang redis
 	scripts/build module floor
 	@$(MANY_FILES); $(RELEASED) REDIS_LOCK_FLOOR=$(abspath $(subst redis_lock,redis_lock_floor,$(MODULE))) \

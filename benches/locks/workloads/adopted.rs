@@ -162,7 +162,7 @@ pub fn pollers(plan: &Plan) -> io::Result<Section> {
     let (here, _) = prepare(&mut server, POLLERS)?;
     for hold_ms in [0, 10] {
         // About twenty rounds of 48 grants each.
-        let time = plan.time(if hold_ms == 0 { 3_000 } else { 12_000 }, 2_000);
+        let time = plan.time(if hold_ms == 0 { 3_000 } else { 12_000 }, 1_000);
         let contention = Contention::new(CLIENTS, Duration::from_millis(hold_ms), time);
         for (rival, mode) in here.iter().flat_map(|rival| MODES.iter().map(move |mode| (rival, mode))) {
             add_row(&mut server, &mut section, rival, mode, contention)?;
