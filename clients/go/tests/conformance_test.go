@@ -364,7 +364,12 @@ func TestClusterRedirectWhileWaiting(t *testing.T) {
 			t.Fatal("not granted")
 		}
 	}
-	// The slot comes back to the node, which has ended its subscription.
+	// The slot comes back to the node, which has ended its subscription. Its epoch must be above that of the other node,
+	// or a late packet of that node would take the slot again.
+	servertest.Eventually(t, "the epoch of the other node", func() bool {
+		return epochOf(t, nodes[0], ids[1]) == epochOf(t, nodes[1], ids[1])
+	})
+	nodes[0].Ask("CLUSTER", "BUMPEPOCH")
 	for _, node := range []*servertest.Server{nodes[0], nodes[1]} {
 		node.Ask("CLUSTER", "SETSLOT", slot, "NODE", ids[0])
 	}
@@ -390,6 +395,17 @@ func TestClusterRedirectWhileWaiting(t *testing.T) {
 		unlock(t, hold)
 		unlock(t, next.granted())
 	}
+}
+
+// epochOf returns the configuration epoch of a node, as another node knows it.
+func epochOf(t *testing.T, node *servertest.Server, id any) string {
+	for _, line := range strings.Split(node.Ask("CLUSTER", "NODES").(string), "\n") {
+		if words := strings.Fields(line); len(words) > 6 && words[0] == id {
+			return words[6]
+		}
+	}
+	t.Fatalf("%v is unknown", id)
+	return ""
 }
 
 func TestCancellationLeavesNothing(t *testing.T) {
