@@ -317,8 +317,8 @@ impl PassClients<'_> {
 /// each check would cost 800 of the 42,100 instructions of a hand-off (callgrind, Redis 7.0.15).
 #[derive(Default)]
 struct CheckArguments {
-    /// The name of each prefix's `*.ACQUIRE`.
-    names: BTreeMap<&'static str, OwnedStr>,
+    /// The `*.ACQUIRE` of each prefix, with its name.
+    commands: Vec<(Prefix, &'static Command, OwnedStr)>,
     /// An argument that is not a key.
     other: Option<OwnedStr>,
 }
@@ -333,11 +333,14 @@ impl CheckArguments {
         names: &[&[u8]],
         arguments: &KeyArguments<'_, Str<'_>>,
     ) -> bool {
-        let is_match = |command: &&Command| command.action == Action::Acquire(prefix);
-        let Some(command) = CATALOG.iter().find(is_match) else { return true };
-        let name = self.names.entry(command.name).or_insert_with(|| OwnedStr::new(command.name.as_bytes()));
+        let CheckArguments { commands, other } = self;
+        if !commands.iter().any(|(known, ..)| *known == prefix) {
+            let acquire = CATALOG.iter().find(|command| command.action == Action::Acquire(prefix));
+            commands.extend(acquire.map(|command| (prefix, command, OwnedStr::new(command.name.as_bytes()))));
+        }
+        let Some((_, command, name)) = commands.iter().find(|(known, ..)| *known == prefix) else { return true };
         // The other arguments are not keys, but Redis 8.6 checks the arity first.
-        let other = self.other.get_or_insert_with(|| OwnedStr::new(b"-")).as_str();
+        let other = other.get_or_insert_with(|| OwnedStr::new(b"-")).as_str();
         let count = prefix.takes_multiple_keys().then(|| OwnedStr::new(names.len().to_string().as_bytes()));
         let keys = names.iter().map(|name| StrOfKey::find(arguments, name));
         let keys: SmallVec<[StrOfKey<'_>; 1]> = keys.collect();

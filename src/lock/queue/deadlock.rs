@@ -59,9 +59,15 @@ pub fn search_before_grant(queues: &WaitQueues, new: &NewRequest<'_>) -> Option<
 impl Search {
     pub(super) fn of(queues: &WaitQueues, new: &NewRequest<'_>) -> Search {
         let (mut is_ahead, mut lowers_limit) = (false, false);
+        let limit = new.request.claim.limit();
+        // The common case. Looking up the queue takes 260 of 33,000 instructions of a hand-off among 48 clients
+        // (callgrind, Redis 7.0.15).
+        if limit.is_none() && queues.is_last(&new.position) {
+            return Search { is_ahead: false, changes_waits: false };
+        }
         for queue in new.names.iter().filter_map(|name| queues.of_key(new.key(name))) {
             is_ahead |= queue.has_requests_behind(&new.position);
-            lowers_limit |= new.request.claim.limit() < queue.limit;
+            lowers_limit |= limit < queue.limit;
         }
         Search { is_ahead, changes_waits: is_ahead || lowers_limit }
     }

@@ -167,6 +167,11 @@ impl WaitQueues {
         QueuePosition::last(rank, self.last_number)
     }
 
+    /// Whether the position is behind all requests of all queues.
+    pub(super) fn is_last(&self, position: &QueuePosition) -> bool {
+        *position == self.last_position(Rank::Normal)
+    }
+
     /// The reserved position whose client left first.
     pub fn oldest_reserved(&self) -> Option<RequestId> {
         self.detached.first_key_value().map(|(_, id)| *id)
