@@ -54,12 +54,12 @@ function heap(): number {
 
 /**
  * Whether the heap stays as it is, by how much it grew in each round. If the first round is inconclusive, the mean of
- * at least five decides, because compiled code and garbage of earlier rounds make the heap jump up and down.
+ * the last five decides, because compiled code and garbage of earlier rounds make the heap jump up and down.
  */
 function isSteady(grown: number[]): boolean {
   const allowed = PAIRS * ALLOWED_BYTES;
   if (grown.length === 1) return Math.abs(grown[0]!) < allowed;
-  return grown.length >= 5 && grown.reduce((sum, bytes) => sum + bytes) / grown.length < allowed;
+  return grown.length >= 5 && grown.slice(-5).reduce((sum, bytes) => sum + bytes) / 5 < allowed;
 }
 
 // One after the other: they share the heap.

@@ -121,7 +121,8 @@ final class JavaTest {
       Server.until(() -> proxy.accepted() > accepted);
       long acquires = proxy.count("LOCK.ACQUIRE");
       asked.cancel(true);
-      Server.until(() -> proxy.count("LOCK.RELEASE") == 1);
+      // Sent again if the connection that was killed took the first one.
+      Server.until(() -> proxy.count("LOCK.RELEASE") >= 1);
       assertEquals(acquires, proxy.count("LOCK.ACQUIRE"), proxy.requests()::toString);
       holder.release();
       assertFalse(server.exists("k"));
