@@ -85,8 +85,9 @@ async def test_a_free_lock_of_a_moving_slot_is_taken_at_the_new_node(
     migration.end()
     await rival.do(other.release)
     assert target.info(key) is None
-    # A redirection is part of every move.
-    assert not [each for each in caplog.records if each.levelno >= logging.WARNING and key in each.getMessage()]
+    # A redirection is part of every move. The cleanup after an earlier test may still log about its own lock.
+    warnings = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert not [each for each in warnings if each.name != "redislock" or key in each.getMessage()]
 
 
 async def test_a_waiter_follows_a_lock_that_moves(api: Any, migration: Migration) -> None:
