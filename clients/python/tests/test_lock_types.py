@@ -254,6 +254,18 @@ async def test_a_token_of_another_process_releases(api: Any, server: Server) -> 
     assert server.info("k") is None
 
 
+async def test_a_failed_renewal_is_logged_with_the_name_of_its_lock(api: Any, server: Server, caplog: Any) -> None:
+    client, actor = api.client(server.port), api.actor()
+    lock = api.locks.Lock(client, "the lock", timeout=1.5, auto_renew=True)
+    await actor.do(lock.acquire)
+    server.ask("ACL", "SETUSER", "default", "-lock.renew")
+    try:
+        await eventually(lambda: "the lock: not renewed" in caplog.text, "the warning")
+    finally:
+        server.ask("ACL", "SETUSER", "default", "+lock.renew")
+    await actor.do(lock.release)
+
+
 async def test_renewals_have_the_length_that_was_given_last(api: Any, server: Server) -> None:
     client, actor = api.client(server.port), api.actor()
     reported: Any = []

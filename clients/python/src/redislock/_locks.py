@@ -477,10 +477,10 @@ class LockBase(Overridable):
     def _background_of(self, hold: Hold, into: List[Background]) -> Sequence[Spawn]:
         kept, session, spawns = weakref.ref(hold), hold.session_transport, []
         if session is not None:
-            steps = protocol.session_loop(session, self.lock_type, kept, self.on_lost)
+            steps = protocol.session_loop(session, str(self.name), self.lock_type, kept, self.on_lost)
             spawns.append(Spawn(steps, f"redislock session {self.name!s}", into=into))
         if self.auto_renew:
-            steps = protocol.renewal_loop(self._transport(), self.lock_type, kept, self.on_lost)
+            steps = protocol.renewal_loop(self._transport(), str(self.name), self.lock_type, kept, self.on_lost)
             spawns.append(Spawn(steps, f"redislock renew {self.name!s}", into=into, pauses=True))
         if self.on_lost is not None and session is None:
             steps = protocol.deadline_loop(kept, self.on_lost)

@@ -652,22 +652,23 @@ OnLost = Callable[[Grant], Any]
 
 
 def renewal_loop(
-    transport: Any, lock_type: LockType, hold: "weakref.ref[Hold]", on_lost: Optional[OnLost]
+    transport: Any, name: str, lock_type: LockType, hold: "weakref.ref[Hold]", on_lost: Optional[OnLost]
 ) -> Steps[None]:
     """Renews after each third of the lease, and so reports a loss within a third."""
-    yield from _check_loop(transport, hold, on_lost, lambda kept: lock_type.renew(kept.token, kept.lease), None)
+    yield from _check_loop(transport, name, hold, on_lost, lambda kept: lock_type.renew(kept.token, kept.lease), None)
 
 
 def session_loop(
-    transport: Any, lock_type: LockType, hold: "weakref.ref[Hold]", on_lost: Optional[OnLost]
+    transport: Any, name: str, lock_type: LockType, hold: "weakref.ref[Hold]", on_lost: Optional[OnLost]
 ) -> Steps[None]:
     """Checks a session, whose lease the server renews: the lock is lost when the connection ends, or when the check
     after each third of the lease says so."""
-    yield from _check_loop(transport, hold, on_lost, lambda kept: lock_type.held(kept.token), transport)
+    yield from _check_loop(transport, name, hold, on_lost, lambda kept: lock_type.held(kept.token), transport)
 
 
 def _check_loop(
     transport: Any,
+    name: str,
     hold: "weakref.ref[Hold]",
     on_lost: Optional[OnLost],
     command: Callable[[Hold], Command],
@@ -699,7 +700,7 @@ def _check_loop(
                     raise
                 if not means_lost(error) and not kept.lost:
                     level = logging.DEBUG if failed else logging.WARNING
-                    logger.log(level, "not renewed, retrying until the lease expires: %s", described(error))
+                    logger.log(level, "%s: not renewed, retrying until the lease expires: %s", name, described(error))
                     failed = True
                     continue
             is_held = False
