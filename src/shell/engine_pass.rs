@@ -11,7 +11,7 @@ use lock::engine::lock_manager::LockManager;
 use lock::engine::timers::{NextTimer, WRITE_RETRY_MS};
 use lock::engine::uncontended::LazyKey;
 use lock::host::Host;
-use lock::key::{ClientId, KeyRef};
+use lock::key::ClientId;
 use lock::value::claim::{LockRequest, ReleaseAmount};
 use lock::value::outcome::{Grant, KeyError, Released};
 use lock::value::time::{Instant, Now};
@@ -184,8 +184,8 @@ impl<'c> LazyKey<'c> for CommandKey<'c> {
         self.name.bytes()
     }
 
-    fn key(self) -> KeyRef<'c> {
-        KeyRef { db: self.ctx.db(), name: self.name.bytes() }
+    fn db(self) -> i32 {
+        self.ctx.db()
     }
 }
 

@@ -21,8 +21,13 @@ pub trait LazyKey<'k>: Copy {
     /// The name of the key.
     fn name(self) -> &'k [u8];
 
-    /// The name and the database of the key.
-    fn key(self) -> KeyRef<'k>;
+    /// The number of its database.
+    fn db(self) -> i32;
+
+    /// The database and the name of the key.
+    fn key(self) -> KeyRef<'k> {
+        KeyRef { db: self.db(), name: self.name() }
+    }
 }
 
 impl<'k> LazyKey<'k> for KeyRef<'k> {
@@ -30,8 +35,8 @@ impl<'k> LazyKey<'k> for KeyRef<'k> {
         self.name
     }
 
-    fn key(self) -> KeyRef<'k> {
-        self
+    fn db(self) -> i32 {
+        self.db
     }
 }
 
@@ -122,7 +127,11 @@ impl LockManager {
     #[inline(always)]
     fn is_uncontended<'k>(&self, key: impl LazyKey<'k>) -> bool {
         let queues = &self.waits.queues;
-        queues.is_empty() || !queues.may_have(key.name()) || queues.id_of(key.key()).is_none()
+        if queues.is_empty() {
+            return true;
+        }
+        let name = key.name();
+        !queues.may_have(name) || queues.id_of(KeyRef { db: key.db(), name }).is_none()
     }
 }
 
@@ -212,21 +221,21 @@ mod tests {
         }
     }
 
-    /// The key k of a database. Counts how many times its name alone, and its database as well, was read.
+    /// The key k of a database. Counts how many times its name and its database were read.
     #[derive(Clone, Copy)]
     struct Counted<'a>(i32, &'a Cell<(u32, u32)>);
 
     impl LazyKey<'static> for Counted<'_> {
         fn name(self) -> &'static [u8] {
-            let (names, keys) = self.1.get();
-            self.1.set((names + 1, keys));
+            let (names, dbs) = self.1.get();
+            self.1.set((names + 1, dbs));
             b"k"
         }
 
-        fn key(self) -> KeyRef<'static> {
-            let (names, keys) = self.1.get();
-            self.1.set((names, keys + 1));
-            KeyRef { db: self.0, name: b"k" }
+        fn db(self) -> i32 {
+            let (names, dbs) = self.1.get();
+            self.1.set((names, dbs + 1));
+            self.0
         }
     }
 
