@@ -80,9 +80,9 @@ pub fn per_pair(plan: &Plan) -> io::Result<Section> {
              for which the target leaves two hundredths. A hand-off is one between two clients, or one among 48 of \
              which all but the holder wait, the least of {servers} servers as well; how often the server wakes up for \
              it is in it, so that it moves by some hundredths. Under valgrind the 48 wait for so long that each grant \
-             checks the permissions of its user again. The floor's only parks a client and wakes it, with the same arguments: it has no key, and one \
-             queue for all. What the module's timer does is left out, \
-             because under valgrind a second is fifty times as long: the table of long turns has it in CPU time."
+             checks the permissions of its user again. The floor's only parks a client and wakes it, with the same \
+             arguments: it has no key, and one queue for all. What the module's timer does is left out, because under \
+             valgrind a second is fifty times as long: the table of long turns has it in CPU time."
         ),
         &["what", "to LOCK", "to the floor", "to SET NX PX + DEL", "to before", "instructions", "before"],
     );

@@ -143,7 +143,7 @@ mod tests {
     use crate::engine::fixture::{key, owner, Fixture};
     use crate::host::simulated::{SentEffect, Stored};
     use crate::host::Keys;
-    use crate::key::{ClientId, KeyRef};
+    use crate::key::ClientId;
     use crate::value::claim::{ByLockType, Claim, Count, InvalidClaim, LockRequest, Mode, ReleaseAmount};
     use crate::value::outcome::{Grant, KeyError, Released};
     use crate::value::time::{Instant, Lease};
