@@ -266,7 +266,7 @@ func TestALockerHasItsOwnRenewal(t *testing.T) {
 	server := servertest.Start(t)
 	for _, defaults := range [][]redislock.Option{nil, {redislock.WithSession()}, {redislock.WithoutLease()},
 		{redislock.WithWait(time.Hour), redislock.WithoutRenewal()}} {
-		locker := gocron.NewLocker(client(t, server, defaults...), redislock.WithLease(300*time.Millisecond))
+		locker := gocron.NewLocker(client(t, server, defaults...), redislock.WithLease(900*time.Millisecond))
 		renewals := server.Calls("lock.renew")
 		isRun := runs(t, locker, "nightly", func() {
 			servertest.Eventually(t, "renewals", func() bool { return server.Calls("lock.renew") >= renewals+4 })

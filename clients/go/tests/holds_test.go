@@ -154,11 +154,11 @@ func TestAFurtherHoldNeverShortensTheLease(t *testing.T) {
 	server := servertest.Start(t)
 	client := over(t, server.Addr())
 	first := locked(t, client.Reentrant("r", redislock.WithLease(long)))
-	short := redislock.WithLease(200 * time.Millisecond)
+	short := redislock.WithLease(time.Second)
 	second := locked(t, client.Reentrant("r", short, redislock.AsOwnerOf(first)))
 	left, _ := second.Remaining()
 	isTrue(t, left > time.Minute, "%v", left)
-	time.Sleep(300 * time.Millisecond)
+	time.Sleep(1100 * time.Millisecond) // Longer than the shorter lease.
 	isTrue(t, !first.IsLost() && server.Holds("r") == 2, "lost")
 	unlock(t, second)
 	unlock(t, first)

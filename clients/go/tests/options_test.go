@@ -29,7 +29,7 @@ var (
 				return false
 			}
 			calls := server.Calls("lock.renew")
-			ok(t, hold.Renew(context.Background(), 150*time.Millisecond))
+			ok(t, hold.Renew(context.Background(), 1500*time.Millisecond))
 			isRenewed := func() bool { return server.Calls("lock.renew") > calls+1 }
 			servertest.Eventually(t, "a renewal, or the end", func() bool {
 				return isRenewed() || hold.IsLost() || session.isSet(t, server, hold)
