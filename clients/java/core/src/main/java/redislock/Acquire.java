@@ -179,8 +179,10 @@ class Acquire extends Task<@Nullable Grant> {
       case TYPE:
         return new Step.GivenUp(wrongType(Words.text(reply)));
       case HOLDER:
-        holder = LockInfo.firstHolder(reply);
-        return new Step.Done(null);
+        String first = LockInfo.firstHolder(reply);
+        // Otherwise this request was granted after its time, and is withdrawn.
+        holder = Words.text(request.owner().token).equals(first) ? null : first;
+        return notAcquired();
       default:
         return answered(reply);
     }
@@ -305,14 +307,20 @@ class Acquire extends Task<@Nullable Grant> {
   /** The acquire timeout has passed. */
   private Step notInTime() {
     if (!request.settings().tellHolder) {
-      return new Step.Done(null);
+      return notAcquired();
     }
     state = State.HOLDER;
     return new Step.Send(Words.of("LOCK.INFO", key, "COUNT", 1), Limits.LATE_REPLY_MS);
   }
 
+  /** The message about the end of the wait may be lost, and then the request is withdrawn. */
+  private Step notAcquired() {
+    return open ? new Step.GivenUp(null) : new Step.Done(null);
+  }
+
   private Step notGranted() {
     if (waitLimit.waitMs() == 0) {
+      open = false; // It was never queued.
       return notInTime();
     }
     if (waitLimit.pollMs() > 0) {
@@ -334,8 +342,7 @@ class Acquire extends Task<@Nullable Grant> {
     if (unanswered != null) {
       return failed(unanswered, null);
     }
-    // The message that it timed out may be lost. The request is then withdrawn.
-    return open ? new Step.GivenUp(null) : notInTime();
+    return notInTime();
   }
 
   @Override
@@ -344,7 +351,7 @@ class Acquire extends Task<@Nullable Grant> {
       case TYPE:
         return new Step.GivenUp(wrongType("something else"));
       case HOLDER:
-        return new Step.Done(null);
+        return notAcquired();
       case CONFIRMED:
         return new Step.GivenUp(trouble.translated(request.owner().lock));
       case ASKED, RESTARTED:

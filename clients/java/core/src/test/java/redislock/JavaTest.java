@@ -15,6 +15,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
@@ -399,6 +400,30 @@ final class JavaTest {
     server.untilWaiting(name, 1);
     holder.release();
     waiting.get(3, TimeUnit.SECONDS).release();
+  }
+
+  /** The server stands still when the wait ends, so the message that it ended is late. */
+  @ParameterizedTest
+  @EnumSource
+  void aWaitWhoseEndIsReportedLateNamesTheHolder(Driven driven) throws Exception {
+    try (Server still = new Server()) {
+      RedisLocks locks = driven.locks(made, still.port);
+      Hold hold = locks.mutex("k").acquire();
+      long ends = System.nanoTime() + Duration.ofSeconds(2).toNanos();
+      Future<NotAcquiredException> refused =
+          threads.submit(
+              () ->
+                  assertThrows(
+                      NotAcquiredException.class,
+                      () -> locks.mutex("k").tellHolder().acquire(Duration.ofSeconds(2))));
+      still.untilWaiting("k", 1);
+      still.signal("STOP");
+      // The client waits for 250 ms longer, and then for a second for the name of the holder.
+      Thread.sleep(Math.max(0, (ends - System.nanoTime()) / 1_000_000) + 500);
+      still.signal("CONT");
+      assertEquals(Optional.of(hold.token()), refused.get(10, TimeUnit.SECONDS).holder());
+      hold.release();
+    }
   }
 
   @ParameterizedTest
