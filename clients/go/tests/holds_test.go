@@ -408,6 +408,7 @@ func TestInfo(t *testing.T) {
 			unlock(t, hold)
 		}
 		_, _ = waiter.result()
+		servertest.Eventually(t, "the withdrawal", func() bool { return server.IsFree("k") })
 	}
 }
 
