@@ -180,8 +180,9 @@ class Acquire extends Task<@Nullable Grant> {
         return new Step.GivenUp(wrongType(Words.text(reply)));
       case HOLDER:
         String first = LockInfo.firstHolder(reply);
-        // Otherwise this request was granted after its time, and is withdrawn.
-        holder = Words.text(request.owner().token).equals(first) ? null : first;
+        // A request that was granted after its time is withdrawn.
+        boolean isOwn = Words.text(request.owner().token).equals(first);
+        holder = open && isOwn ? null : first;
         return notAcquired();
       default:
         return answered(reply);
