@@ -21,7 +21,8 @@ type setting struct {
 var (
 	session = setting{"WithSession", redislock.WithSession(),
 		func(_ testing.TB, server *servertest.Server, _ *redislock.Hold) bool {
-			return server.Holders("k")[0]["session"] != int64(0)
+			holders := server.Holders("k") // None once the lease is over.
+			return len(holders) > 0 && holders[0]["session"] != int64(0)
 		}}
 	renewed = setting{"WithAutoRenew", redislock.WithAutoRenew(),
 		func(t testing.TB, server *servertest.Server, hold *redislock.Hold) bool {
