@@ -10,7 +10,7 @@ use crate::tool::command;
 #[test]
 fn a_broken_lock_ends_the_command_and_is_reported() {
     let server = Server::start();
-    for options in ["--lease 600ms k", "--lease 600ms --session k", "--lease 600ms k k2"] {
+    for options in ["--lease 1500ms k", "--lease 1500ms --session k", "--lease 1500ms k k2"] {
         let mut runner = run(&server, options, "sleep 300 & echo sleeper $!; sleep 300; echo after");
         let sleeper = runner.printed_id("sleeper");
         assert_eq!(server.client().run("LOCK.BREAK k").int(), 1);

@@ -58,13 +58,13 @@ fn user_signals_reach_the_command_alone() {
 #[test]
 fn a_stop_and_a_resumption_reach_the_command_and_without_a_terminal_the_lock_is_kept() {
     let server = Server::start();
-    let mut runner = run(&server, "--lease 300ms k", "echo ready $$; read _; exit 0");
+    let mut runner = run(&server, "--lease 1500ms k", "echo ready $$; read _; exit 0");
     let command = runner.printed_id("ready");
     runner.signal(Signal::TSTP);
     until_stopped(command);
     let mut client = server.client();
     let fence = client.run("LOCK.INFO k").get("fence").int();
-    until("it has outlived its lease", || client.run("LOCK.INFO k").get("holders").items()[0].get("age").int() > 900);
+    until("it has outlived its lease", || client.run("LOCK.INFO k").get("holders").items()[0].get("age").int() > 2000);
     assert_eq!(client.run("LOCK.INFO k").get("fence").int(), fence);
     runner.signal(Signal::CONT);
     until("it runs again", || state(command) == Some('S'));
