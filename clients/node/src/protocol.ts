@@ -291,7 +291,7 @@ async function ask(
       }
     }
   } catch (error) {
-    if (signal?.aborted && error === signal.reason) explain(error, retries?.cause ?? connections.failure);
+    if (signal?.aborted && error === signal.reason) explain(error, retries?.latest ?? connections.failure);
     // The time that has passed since the timeout counts towards the delay of the caller.
     const keptMs = waitMs === 0 ? KEPT_MS : Math.min(KEPT_MS, ends + KEPT_MS - now());
     if (asking.open) await withdraw(connections, request, own, keptMs);
@@ -324,7 +324,7 @@ async function prove(connections: Connections, { lockType, atLeast }: Request, e
 
 /** Records why a request is sent again. Warns the first time, because its caller may wait indefinitely. */
 class Retries {
-  cause: unknown;
+  private cause: unknown;
   private causedAt = -Infinity;
   private readonly began = now();
   private isLogged = false;
@@ -339,7 +339,12 @@ class Retries {
    * `attempted`: when the attempt began, because it may take seconds to find that there is no reply.
    */
   lastCause({ error }: Trouble, attempted: number): unknown {
-    return error instanceof UnexplainedError && attempted - this.causedAt < RECENT_MS ? this.cause : error;
+    return error instanceof UnexplainedError && attempted - this.causedAt < RECENT_MS ? this.latest : error;
+  }
+
+  /** The latest cause. The library may have reported why there was no reply after the request had been given up. */
+  get latest(): unknown {
+    return (this.cause instanceof UnexplainedError ? this.connections.failure : undefined) ?? this.cause;
   }
 
   after(trouble: Trouble, attempted: number): void {

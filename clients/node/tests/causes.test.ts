@@ -106,6 +106,23 @@ suite("the cause", (each) => {
     await Promise.all((await places(world)).map(refuses));
   });
 
+  each("is what the connection reported after the request was given up", async (world) => {
+    const proxy = await world.proxy(await world.server());
+    const { client } = await world.connect(proxy);
+    proxy.silence();
+    proxy.disconnect();
+    const { accepted } = proxy;
+    await eventually(() => proxy.accepted > accepted, "the next connection");
+    const ends = new AbortController();
+    const waiting = new Lock(client, "k").acquire({ signal: ends.signal });
+    // A request is given up after two seconds without a connection, and sent again.
+    await new Promise((done) => setTimeout(done, 2500));
+    proxy.refuse();
+    await eventually(() => proxy.refused, "a refused connection");
+    ends.abort();
+    await assert.rejects(waiting, (error: Error) => ENDED.test(String(error.cause)));
+  });
+
   each("of a wait without a limit is one warning", async (world) => {
     const { client, end } = await world.connect({ port: await freePort() });
     const key = `without an end:${world.library.name}`;

@@ -289,6 +289,7 @@ export class Proxy {
   cuts = 0;
   held = 0;
   requests = 0;
+  accepted = 0;
   refused = 0;
   private cut: string | undefined;
   private cutAfter = 0;
@@ -402,6 +403,7 @@ export class Proxy {
       this.refused += 1;
       return void client.destroy();
     }
+    this.accepted += 1;
     const server = net.connect(this.serverPort, "127.0.0.1");
     const fate = { cut: false, hold: false };
     for (const socket of [client, server]) {

@@ -756,10 +756,10 @@ async def test_once(api: Any, server: Server) -> None:
         await eventually(lambda: waiting(server, len(made) - 1) or made[0].done(), "a hundred waiters more")
     assert await asyncio.gather(*made) == ["made"] * 1000
     # The release answered every waiting request: the lock was not handed from one to the next. A caller that was
-    # between two requests finds a free lock and reads.
+    # between two requests finds a free lock and reads, and one that came last may read without a request.
     reported = coalesced(server) - coalesced_before
-    assert value.makers == 1 and server.info("fill") is None and reported > 0
-    assert reported + server.calls("lock.release") == 1000
+    assert value.makers == 1 and server.info("fill") is None and reported >= 800
+    assert reported + server.calls("lock.release") <= 1000
     # An existing value is read without any request for the lock.
     asked = server.calls("lock.acquire")
     assert await callers[0].do(api.locks.once, client, "fill", value.read, value.make) == "made"
