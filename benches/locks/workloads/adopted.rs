@@ -57,10 +57,10 @@ pub fn instructions(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
         "Adoption: instructions of the main thread",
         &format!(
-            "As above, on one server: adoption off, then on with two patterns (`{PATTERNS}`), which only the keys of \
-             the pairs match. In pipelines of {SLICE}, the way in which a command of the server is cheapest, and one \
-             command at a time, as most clients send them: then a round of the server's loop and two system calls are \
-             part of it. Off, no filter is registered, and nothing is different from a server that never adopted."
+            "As above, on one server: adoption is off, then on with two patterns (`{PATTERNS}`), which only the keys \
+             of the pairs match. Commands are sent in pipelines of {SLICE}, where a command costs the server least, \
+             and one at a time, as most clients send them, which adds an event-loop iteration and two system calls. \
+             With adoption off, no command filter is registered, and the server behaves as if it had never adopted."
         ),
         &["what", "on to off", "off", "on"],
     );
@@ -140,9 +140,9 @@ const POLLERS: &[&Rival] = &[&rivals::REDIS_PY, &rivals::REDLOCK];
 pub fn pollers(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
         "Adoption: 48 pollers of one lock",
-        "48 clients that know nothing of the module take and free one lock over and over: with adoption off, with \
-         `lock.adopt` alone, and with `lock.adopt-wait`, in ms. Commands are those that clients send, polls included; \
-         a hand-off is a grant to another client than before.",
+        "48 clients that do not know the module take and release one lock repeatedly: with adoption off, with \
+         `lock.adopt` alone, and with `lock.adopt-wait` set to the given milliseconds. Commands are counted as clients \
+         send them, including polls. A hand-off is a grant to a different client than the previous one.",
         &[
             "way",
             "hand-offs/s",

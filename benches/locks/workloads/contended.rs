@@ -29,10 +29,10 @@ const COLUMNS: &[&str] = &[
 ];
 
 const METHOD: &str =
-    "48 connections take and free one lock over and over, each waiting for its replies. A hand-off is \
-    a grant to another client than before: a poller that frees the lock and takes it again at once, past all \
-    sleeping clients, has a grant but hands nothing over. Commands are counted as clients send them, polls included. \
-    The ways take turns on one server; figures are medians over the rounds.";
+    "48 connections take and release one lock repeatedly, and wait for each reply. A hand-off is a grant to a \
+     different client than the previous one: a poller that releases the lock and takes it again immediately, while all \
+     other clients sleep, has a grant but no hand-off. Commands are counted as clients send them, including polls. The \
+     ways take turns on one server; the figures are medians of the rounds.";
 
 /// All rounds of one way.
 struct Rounds {

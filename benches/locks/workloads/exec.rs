@@ -93,9 +93,9 @@ pub fn only_while_holding(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
         "A command only while holding: instructions",
         &format!(
-            "{KEYS} locks are held, as locks of the module and as strings with the token; one connection writes \
-             {KEYS} other keys, in pipelines. Instructions are counted as above. A client that uses WATCH waits for \
-             GET's reply before it goes on: a pipeline is kinder to it than life."
+            "{KEYS} locks are held, as locks of the module and as strings with the token; one connection writes {KEYS} \
+             other keys in pipelines. Instructions are counted as above. In practice a client that uses WATCH has to \
+             wait for the reply of GET before it continues, so a pipeline shows it at its best."
         ),
         &["way", "LOCK.EXEC to it", "to SET", "instructions", "commands", "round trips"],
     );

@@ -70,19 +70,20 @@ pub fn per_pair(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
         "Instructions of the main thread",
         &format!(
-            "valgrind --tool=callgrind counts the instructions of the server's main thread, with all that the server \
-             does for a command: reading, parsing, replying. System calls count as the instruction that makes them. \
-             An acquire and its release, one after the other, {SLICE} pairs in a pipeline: with one key at a time the \
-             server's hash tables are always the same. The least of {COUNTS} counts of {PAIRS} pairs each and of \
-             {servers} servers: each has a hash seed of its own, by which a command is found in one step or in two, \
-             which is some thousandths of a pair. Beside one waiter, and after it has left, the same server is \
-             compared with before it came: nothing of a waiter is left, and what such a row differs from 1 is noise, \
-             for which the target leaves two hundredths. A hand-off is one between two clients, or one among 48 of \
-             which all but the holder wait, the least of {servers} servers as well; how often the server wakes up for \
-             it is in it, so that it moves by some hundredths. Under valgrind the 48 wait for so long that each grant \
-             checks the permissions of its user again. The floor's only parks a client and wakes it, with the same \
-             arguments: it has no key, and one queue for all. What the module's timer does is left out, because under \
-             valgrind a second is fifty times as long: the table of long turns has it in CPU time."
+            "valgrind --tool=callgrind counts the instructions of the server's main thread, including everything that \
+             the server itself does for a command: reading, parsing, replying. A system call counts as one \
+             instruction. A pair is an acquire followed by its release, {SLICE} pairs per pipeline and one key at a \
+             time, so that the server's hash tables do not change. Each figure is the least of {COUNTS} counts of \
+             {PAIRS} pairs on each of {servers} servers, because every server has its own hash seed, on which the cost \
+             of a command lookup depends by a few thousandths of a pair. The rows beside one waiter, and after it has \
+             left, compare the same server with itself before the waiter came. A waiter that has left leaves nothing \
+             behind, so the difference of such a row from 1 is noise, for which the target allows 0.02. A hand-off is \
+             between two clients, or among 48 of which all but the holder wait; it is the least of {servers} servers \
+             too. It includes how often the server wakes up for it, which differs by a few percent from run to run. \
+             Under valgrind the 48 clients wait so long that each grant checks its user's permissions again. The \
+             floor's hand-off only blocks a client and wakes it, with the same arguments: it has no keys and a single \
+             queue. The module's timer is not counted, because valgrind slows the server down fifty times; the table \
+             of long turns has its CPU time."
         ),
         &["what", "to LOCK", "to the floor", "to SET NX PX + DEL", "to before", "instructions", "before"],
     );

@@ -27,9 +27,10 @@ pub fn locks(plan: &Plan) -> io::Result<Section> {
     columns.extend(labels.iter().map(String::as_str));
     let mut section = Section::new(
         "Memory per lock",
-        "Locks with names of 12 bytes and owners of 36, each taken once. MEMORY USAGE is that of one lock, all its \
-         keys together; used_memory is what the whole server grew by, tables of keys and deadlines included, divided \
-         by the locks (fewer than a thousand drown in the buffers of the connection that makes them). No snapshots.",
+        "Locks have names of 12 bytes and owners of 36, and are held once. MEMORY USAGE is that of one lock, with all \
+         its keys. used_memory is the growth of the whole server, including its tables of keys and deadlines, divided \
+         by the number of locks; with fewer than a thousand, the buffers of the connection that creates them dominate. \
+         There are no snapshots.",
         &columns,
     );
     let builder = without_snapshots(plan);
@@ -105,8 +106,8 @@ fn usage_of_one(server: &mut Server, key: &str) -> io::Result<f64> {
 pub fn waiters(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
         "Memory per waiter",
-        "What used_memory grows by when connections that are already there begin to wait for one lock, and when one \
-         connection queues requests with NOTIFY. The connection itself is a row of its own. No snapshots.",
+        "The growth of used_memory when existing connections begin to wait for one lock, and when one connection \
+         queues requests with NOTIFY. The connection itself has its own row. There are no snapshots.",
         &["what", "to a connection", "bytes each", "how many"],
     );
     let count = plan.scale.pick(5000, 1000).min(plan.files.saturating_sub(200) as usize);

@@ -43,9 +43,9 @@ pub fn pipelined(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
         "Uncontended pair, pipelined: server CPU",
         &format!(
-            "One connection sends pipelines of {KEYS} acquires and their {KEYS} releases. CPU is user and system time \
-             of the server's process. Each round runs every way once, in turn, on the same server; ratios are taken \
-             within the round, and the table gives their median and quartiles. Every pair's replies are checked."
+            "One connection sends pipelines of {KEYS} acquires and their {KEYS} releases. CPU is the user and system \
+             time of the server process. Each round runs every way once, in turn, on the same server. Ratios are taken \
+             within a round, and the table shows their median and quartiles. The replies to every pair are checked."
         ),
         &["way", "LOCK to it, CPU", "CPU to SET NX PX + DEL", "µs of server CPU per pair", "commands"],
     );

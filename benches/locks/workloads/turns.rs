@@ -86,13 +86,14 @@ const CASES: &[Case] = &[
 pub fn longest(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
         "Long turns",
-        "From just before the event until everything has settled, one connection sends PING without a pause, and two \
-         clients hand a lock of their own to each other: the holder sends RELEASE and the next request, the other one \
-         reads the grant. The longest turn is the most CPU time that the server spent from one PING to the next; the \
-         longest hand-off, by the clock, is from the RELEASE to the grant, with what else the machine does. A new \
-         server for each reading, three readings at the largest n. Requests wait with NOTIFY, all on one connection, \
-         each of an owner of its own where the row does not say that one owner waits. Leases and waits end within a \
-         millisecond or two; the end of a wait is watched until its reserved position ends.",
+        "From just before the event until everything has settled, one connection sends PING without pause, and two \
+         clients hand a lock of their own to each other: the holder sends RELEASE and its next request, the other one \
+         reads the grant. The longest turn is the most CPU time that the server spent between two PINGs. The longest \
+         hand-off is the time from the RELEASE to the grant by the clock, so it includes other work of the machine. \
+         Each reading uses a new server; at the largest n there are three. Requests wait with NOTIFY on one \
+         connection, each with its own owner unless the row says that one owner waits. All leases and waits end within \
+         a millisecond or two. At the end of a wait, the measurement continues until the reserved positions have \
+         expired.",
         &["what", "n", "longest turn, CPU ms", "longest hand-off meanwhile, ms"],
     );
     if plan.module.is_none() {
