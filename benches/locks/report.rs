@@ -37,26 +37,27 @@ pub fn write(directory: &Path, chapters: &[Chapter], machine: &str, scale: Scale
     std::fs::create_dir_all(&plots_directory)?;
     let mut text = String::from("# Benchmarks\n\n");
     let versions: Vec<&str> = chapters.iter().map(|chapter| chapter.version.as_str()).collect();
-    let size = scale.pick("the full run", "a quick run, in small: read the figures with that in mind");
+    let size = scale.pick("the full run", "a quick run with small workloads, so the figures are less precise");
     let _ = write!(
         text,
-        "Written by `{command}` ({size}), not by hand. Ratios come first, because they travel between machines; \
-         times do not.\n\
+        "Written by `{command}` ({size}), not by hand. Ratios come first, because they carry over to other machines, \
+         and absolute times do not.\n\
          A comparison in which the module loses is shown like any other.\n\n\
-         Machine: {machine}. Servers: {}, each private to the run, on the loopback interface, with the stock \
-         configuration\n(stock save points, no AOF) where a section names nothing else.\n\
-         \"12 (11 to 13)\" is a median between its quartiles.\n\n",
+         Machine: {machine}. Servers: {}, started for this run, on the loopback interface, with the stock \
+         configuration\n(stock save points, no AOF) unless a section says otherwise.\n\
+         \"12 (11 to 13)\" means a median of 12 with quartiles of 11 and 13.\n\n",
         versions.join(", ")
     );
     targets(&mut text, chapters);
     text.push_str(&Reasons::written().markdown(&missed(chapters)));
 
-    text.push_str("\n## The ways\n\n| way | what its users send |\n| --- | --- |\n");
+    text.push_str("\n## The implementations\n\n| implementation | what its users send |\n| --- | --- |\n");
     for rival in rivals::ALL {
         let _ = writeln!(text, "| {} | {} |", rival.name, rival.how);
     }
     text.push_str(
-        "\nLeases are 30 s, scripts are called by EVALSHA, and what polls sleeps as long as its name says.\n",
+        "\nLeases are 30 s, scripts are called by EVALSHA, and an implementation that polls sleeps for the \
+         time in its name.\n",
     );
 
     let Some(first) = chapters.first() else {

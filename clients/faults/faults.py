@@ -378,7 +378,7 @@ def judge_holds(workers: List[Worker]) -> Tuple[List[str], int]:
             if index and holds[index - 1]["fence"] >= later["fence"]:
                 wrong.append(f"a fence of {key} went back: {holds[index - 1]} and {later}")
     if longest_session > SESSION_KNOWS_WITHIN + BUSY:
-        wrong.append(f"a session was believed in for {longest_session} ms after its end")
+        wrong.append(f"a client considered itself the holder for {longest_session} ms after its session had ended")
     return wrong, longest_session
 
 
@@ -421,7 +421,8 @@ def report(verdicts: List[Verdict], faults: Counter, session_ms: int, seconds: f
         f"{seconds:.0f} s for each client, side by side, on Redis {server.removeprefix('v=')}; seed {seed}.",
         f"Faults: {done}.",
         "",
-        "| client | granted | not in time | given up | failed | lost | ms late | ms kept | ms to release |",
+        "| client | granted | not granted in time | cancelled | failed | losses reported | late, ms "
+        "| cancellation delay, ms | release, ms |",
         "| --- | --: | --: | --: | --: | --: | --: | --: | --: |",
     ]
     for each in verdicts:
@@ -430,7 +431,8 @@ def report(verdicts: List[Verdict], faults: Counter, session_ms: int, seconds: f
             f"| {each.name} | {outcomes['granted']} | {outcomes['refused']} | {outcomes['cancelled']} "
             f"| {outcomes['failed']} | {each.released['lost']} | {each.late} | {each.let_go} | {each.release} |"
         )
-    lines += ["", f"A session was believed in for at most {session_ms} ms after its end at the server.", ""]
+    known = f"A client considered itself the holder for at most {session_ms} ms after the server had ended its session."
+    lines += ["", known, ""]
     return "\n".join(lines)
 
 
