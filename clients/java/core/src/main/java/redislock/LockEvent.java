@@ -26,7 +26,10 @@ public record LockEvent(
     @Nullable Throwable error) {
   /** The kinds of events. */
   public enum Type {
-    /** The request waits in the server's queue. */
+    /**
+     * The request waits in the server's queue. A blocking request counts as waiting after 100 ms
+     * without a reply.
+     */
     QUEUED,
     /** The lock was granted. */
     GRANTED,
