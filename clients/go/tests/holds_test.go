@@ -363,7 +363,7 @@ func TestMixed(t *testing.T) {
 	server := servertest.Start(t)
 	client, ctx := over(t, server.Addr()), context.Background()
 	lock := client.Mutex("k", redislock.WithMixed(20*time.Millisecond))
-	server.Ask("SET", "k", "old", "NX", "PX", 300)
+	server.Ask("SET", "k", "old", "NX", "PX", 2000)
 	_, err := lock.TryLock(ctx)
 	isTrue(t, errors.Is(err, redislock.ErrNotAcquired), "%v", err)
 	hold := locked(t, lock)

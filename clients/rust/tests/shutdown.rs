@@ -26,7 +26,7 @@ async fn work(url: &str) -> redis_lock_client::Result<()> {
         };
         tokio::select! {
             () = step(&guard) => guard.release().await?, // a step that has begun ends under the lock
-            () = guard.lost() => eprintln!("the lock was lost: this step is given up"),
+            () = guard.lost() => eprintln!("the lock was lost: this step is abandoned"),
         }
     }
     // What was dropped is withdrawn in the background, unless the runtime ends first.
