@@ -79,7 +79,7 @@ suite("the cause", (each) => {
     const refuses = async ([place, to, says]: Place): Promise<void> => {
       const { client } = await world.connect(to);
       const keyOf = (way: string): string => `${place}:${way}:${world.library.name}`;
-      // It does not wait, and knows only what the connection has reported until then. On a busy machine, that takes more
+      // It does not wait, and knows only what the connection has reported until then. On a busy machine that takes more
       // than one attempt.
       const limits = (): Limits => ({ signal: AbortSignal.timeout(WAIT_MS) });
       const errorOfTry = (): Promise<string> =>
