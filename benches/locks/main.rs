@@ -26,7 +26,7 @@ use scale::Scale;
 use section::Section;
 use server::{stock, Server};
 use workloads::plan::Plan;
-use workloads::{adopted, base, callgrind, contended, exec, instructions, memory, pair, turns, wakeup};
+use workloads::{adopted, base, callgrind, contended, exec, instructions, iterations, memory, pair, wakeup};
 
 const USAGE: &str = "\
 cargo bench --bench locks -- [--quick] [--only WORD] [--instructions] [--docs DIRECTORY]
@@ -51,7 +51,7 @@ const WORKLOADS: &[(&str, Workload)] = &[
     ("instructions", instructions::per_pair),
     ("adopted-instructions", adopted::instructions),
     ("exec", exec::only_while_holding),
-    ("turns", turns::longest),
+    ("iterations", iterations::longest),
     ("pair", pair::pipelined),
     ("contended", contended::no_hold),
     ("contended-10ms", contended::short_hold),

@@ -1,5 +1,5 @@
 //! What an event costs the other clients of the server. One connection sends PING without a pause, and records how much
-//! CPU time the server spends between two of them: that is a turn (an event-loop iteration). Two clients hand off a
+//! CPU time the server spends between two of them: that is one event-loop iteration. Two clients hand off a
 //! separate lock to each other without a pause, and record how long each hand-off takes.
 
 use std::io;
@@ -24,7 +24,7 @@ pub struct Watch {
 #[derive(Clone, Copy)]
 pub struct Longest {
     /// CPU time of the server, if the system reports it, because it excludes other load on the machine.
-    pub turn: Duration,
+    pub iteration: Duration,
     /// Wall-clock time from sending a RELEASE until the other client reads its grant.
     pub hand_off: Duration,
 }
@@ -54,22 +54,22 @@ async fn observe(port: u16, pid: u32, stop: &AtomicBool, ready: Sender<()>) -> i
     ping(&mut client).await?;
     // If the caller no longer waits, it has failed and reports its own error.
     let _ = ready.send(());
-    let (turn, hand_off) = try_zip(longest_turn(&mut client, pid, stop), pair.longest(stop)).await?;
-    Ok(Longest { turn, hand_off })
+    let (iteration, hand_off) = try_zip(longest_iteration(&mut client, pid, stop), pair.longest(stop)).await?;
+    Ok(Longest { iteration, hand_off })
 }
 
-async fn longest_turn(client: &mut Connection, pid: u32, stop: &AtomicBool) -> io::Result<Duration> {
+async fn longest_iteration(client: &mut Connection, pid: u32, stop: &AtomicBool) -> io::Result<Duration> {
     let mut longest = Duration::ZERO;
     let mut spent = cpu_time(pid);
-    // What happened since the last PING belongs to a turn too, so there is one more.
+    // What happened since the last PING belongs to an iteration too, so there is one more.
     let mut is_last = false;
     while !is_last {
         is_last = stop.load(Ordering::Relaxed);
         let asked = Instant::now();
         ping(client).await?;
         let now = cpu_time(pid);
-        let turn = now.zip(spent).map_or_else(|| asked.elapsed(), |(now, before)| now.saturating_sub(before));
-        longest = longest.max(turn);
+        let iteration = now.zip(spent).map_or_else(|| asked.elapsed(), |(now, before)| now.saturating_sub(before));
+        longest = longest.max(iteration);
         spent = now;
     }
     Ok(longest)

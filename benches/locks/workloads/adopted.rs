@@ -3,10 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use super::beside_waiter::push_pair;
 use super::callgrind::Counter;
 use super::instructions::{count_pipeline, quotient, thousands, PAIRS, SLICE};
 use super::plan::Plan;
+use super::while_waiting::push_pair;
 use crate::clients::{contend, Contention};
 use crate::rivals::{self, prepare, Ready, Rival};
 use crate::section::{Section, Verdict};
@@ -144,7 +144,7 @@ pub fn pollers(plan: &Plan) -> io::Result<Section> {
          `lock.adopt` alone, and with `lock.adopt-wait` set to the given milliseconds. Commands are counted as clients \
          send them, including polls. A hand-off is a grant to a different client than the previous one.",
         &[
-            "way",
+            "implementation",
             "hand-offs/s",
             "commands per hand-off",
             "server CPU µs per hand-off",

@@ -29,17 +29,17 @@ pub fn beside_base(plan: &Plan) -> io::Result<Section> {
         return Err(io::Error::other("it takes the module and REDIS_LOCK_BASE, another build of it"));
     };
     let mut section = Section::new(
-        "The module beside another build of it",
+        "The module compared with another build of it",
         "Two servers, one with the module and one with the base, do the same in turn, A, B, B, A, so that what slows \
          the machine down for a while slows both. Ratios are taken within a round; the table gives their median and \
          quartiles, over several pairs of servers, because the place of a server's memory moves its cost by some \
-         hundredths. A build beside itself gives 0.98 to 1.03 on a busy machine.",
+         hundredths. A build compared with itself gives 0.98 to 1.03 on a busy machine.",
         &["what", "module to base", "module", "module (base)"],
     );
     let mut readings: Vec<Readings> = Vec::new();
-    for turn in 0..plan.scale.pick(12, 4) {
+    for round in 0..plan.scale.pick(12, 4) {
         // Alternate which build gets the server that is started first.
-        let mut sides = match turn % 2 {
+        let mut sides = match round % 2 {
             0 => {
                 let ours = Side::start(plan, module)?;
                 Sides { ours, base: Side::start(plan, base)? }

@@ -14,7 +14,7 @@ use crate::stats::{digits, Figure};
 const CLIENTS: usize = 48;
 
 const COLUMNS: &[&str] = &[
-    "way",
+    "implementation",
     "LOCK to it, hand-offs/s",
     "LOCK to it, CPU per hand-off",
     "hand-offs/s",
@@ -32,9 +32,9 @@ const METHOD: &str =
     "48 connections take and release one lock repeatedly, and wait for each reply. A hand-off is a grant to a \
      different client than the previous one: a poller that releases the lock and takes it again immediately, while all \
      other clients sleep, has a grant but no hand-off. Commands are counted as clients send them, including polls. The \
-     ways take turns on one server; the figures are medians of the rounds.";
+     implementations run in turn on one server; the figures are medians of the rounds.";
 
-/// All rounds of one way.
+/// All rounds of one implementation.
 struct Rounds {
     rival: &'static Rival,
     outcomes: Vec<Outcome>,
@@ -69,7 +69,7 @@ pub fn fairness(plan: &Plan) -> io::Result<Section> {
             "As above, for {} s: the grants of the client that got the fewest and of the one that got the most.",
             contention.time.as_secs()
         ),
-        &["way", "most over fewest", "fewest", "most"],
+        &["implementation", "most over fewest", "fewest", "most"],
     );
     let mut server = Server::start(&plan.builder)?;
     let ways: &[&Rival] = &[&rivals::LOCK, &rivals::PYTHON_REDIS_LOCK, &rivals::REDISSON_FAIR, &rivals::SET_LUA];
@@ -87,7 +87,7 @@ pub fn fairness(plan: &Plan) -> io::Result<Section> {
 fn run(plan: &Plan, contention: Contention, title: &str, file: &'static str) -> io::Result<Section> {
     let mut server = Server::start(&plan.builder)?;
     let (here, missing) = prepare(&mut server, rivals::LOCKS)?;
-    let all = take_turns(&mut server, &here, contention, plan.scale.pick(2, 1))?;
+    let all = alternate(&mut server, &here, contention, plan.scale.pick(2, 1))?;
 
     let mut section = Section::new(title, METHOD, COLUMNS);
     let ours = all.iter().find(|way| way.rival.name == rivals::LOCK.name);
@@ -127,7 +127,7 @@ fn run(plan: &Plan, contention: Contention, title: &str, file: &'static str) -> 
     Ok(section)
 }
 
-fn take_turns(server: &mut Server, ways: &[Ready], contention: Contention, rounds: usize) -> io::Result<Vec<Rounds>> {
+fn alternate(server: &mut Server, ways: &[Ready], contention: Contention, rounds: usize) -> io::Result<Vec<Rounds>> {
     let mut all: Vec<Rounds> = ways.iter().map(|(rival, _)| Rounds { rival, outcomes: Vec::new() }).collect();
     for _ in 0..rounds {
         for ((rival, scripts), way) in ways.iter().zip(&mut all) {

@@ -97,7 +97,7 @@ pub fn only_while_holding(plan: &Plan) -> io::Result<Section> {
              other keys in pipelines. Instructions are counted as above. In practice a client that uses WATCH has to \
              wait for the reply of GET before it continues, so a pipeline shows it at its best."
         ),
-        &["way", "LOCK.EXEC to it", "to SET", "instructions", "commands", "round trips"],
+        &["implementation", "LOCK.EXEC to it", "to SET", "instructions", "commands", "round trips"],
     );
     if plan.module.is_none() {
         section.missing(&["LOCK.EXEC"]);

@@ -8,10 +8,10 @@ use std::time::Duration;
 use futures_lite::future::block_on;
 use support::{Builder, Connection, Pipeline, Reply};
 
-use super::beside_waiter::{hold, push_pair, Task, Waiter, TASKS};
 use super::callgrind::{Counter, COUNTS};
 use super::consumer::Consumer;
 use super::plan::Plan;
+use super::while_waiting::{hold, push_pair, Task, Waiter, TASKS};
 use crate::rivals::{self, prepare, Rival};
 use crate::section::{Section, Verdict};
 use crate::stats::Figure;
@@ -70,20 +70,20 @@ pub fn per_pair(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
         "Instructions of the main thread",
         &format!(
-            "valgrind --tool=callgrind counts the instructions of the server's main thread, including everything that \
-             the server itself does for a command: reading, parsing, replying. A system call counts as one \
+            "valgrind --tool=callgrind counts the instructions of the server's main thread, including everything \
+             that the server itself does for a command: reading, parsing, replying. A system call counts as one \
              instruction. A pair is an acquire followed by its release, {SLICE} pairs per pipeline and one key at a \
              time, so that the server's hash tables do not change. Each figure is the least of {COUNTS} counts of \
-             {PAIRS} pairs on each of {servers} servers, because every server has its own hash seed, on which the cost \
-             of a command lookup depends by a few thousandths of a pair. The rows beside one waiter, and after it has \
-             left, compare the same server with itself before the waiter came. A waiter that has left leaves nothing \
-             behind, so the difference of such a row from 1 is noise, for which the target allows 0.02. A hand-off is \
-             between two clients, or among 48 of which all but the holder wait; it is the least of {servers} servers \
-             too. It includes how often the server wakes up for it, which differs by a few percent from run to run. \
-             Under valgrind the 48 clients wait so long that each grant checks its user's permissions again. The \
-             floor's hand-off only blocks a client and wakes it, with the same arguments: it has no keys and a single \
-             queue. The module's timer is not counted, because valgrind slows the server down fifty times; the table \
-             of long turns has its CPU time."
+             {PAIRS} pairs on each of {servers} servers, because every server has its own hash seed, on which the \
+             cost of a command lookup depends by a few thousandths of a pair. The rows of a waiting request, and \
+             those after it has left, compare the server with itself before that request. A waiter that has left \
+             leaves nothing behind, so the difference of such a row from 1 is noise, for which the target allows \
+             0.02. A hand-off is between two clients, or among 48 of which all but the holder wait; it is also the \
+             least of {servers} servers. It includes how often the server wakes up for it, which differs by a few \
+             percent from run to run. Under valgrind the 48 clients wait so long that each grant checks its user's \
+             permissions again. The floor's hand-off only blocks a client and wakes it, with the same arguments: it \
+             has no keys and a single queue. The module's timer is not counted, because valgrind slows the server \
+             down fifty times; the table of long iterations has its CPU time."
         ),
         &["what", "to LOCK", "to the floor", "to SET NX PX + DEL", "to before", "instructions", "before"],
     );
@@ -141,15 +141,15 @@ fn add_tasks(quiet: &Builder, section: &mut Section) -> io::Result<()> {
     hold(&mut counter.server)?;
     let without = count_all(&mut counter)?;
     let waiter = Waiter::start(&mut counter.server)?;
-    let beside = count_all(&mut counter)?;
+    let during = count_all(&mut counter)?;
     waiter.leave(&mut counter.server)?;
     let after = count_all(&mut counter)?;
     for (index, task) in TASKS.iter().enumerate() {
-        for (when, counts) in [("beside one waiter", &beside), ("after the waiter has left", &after)] {
+        for (when, counts) in [("while one request waits", &during), ("after the waiter has left", &after)] {
             let name = format!("{} {when}", task.name);
             let (count, before) = (counts[index], without[index]);
-            add_row_beside(section, &name, count, Some(before));
-            let what = format!("{name}, to before it came");
+            add_row(section, &name, count, Some(before));
+            let what = format!("{name}, compared with before");
             section.verdicts.push(Verdict::at_most(&what, BESIDE_WAITER, Some(Figure::of(vec![count / before]))));
         }
     }
@@ -157,7 +157,7 @@ fn add_tasks(quiet: &Builder, section: &mut Section) -> io::Result<()> {
 }
 
 /// A row without a comparison.
-fn add_row_beside(section: &mut Section, name: &str, count: f64, before: Option<f64>) {
+fn add_row(section: &mut Section, name: &str, count: f64, before: Option<f64>) {
     let nothing = String::new;
     let before_shown = before.map_or(String::new(), thousands);
     let ratio = quotient(Some(count), before);

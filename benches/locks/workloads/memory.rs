@@ -22,7 +22,8 @@ fn without_snapshots(plan: &Plan) -> Builder {
 
 pub fn locks(plan: &Plan) -> io::Result<Section> {
     let sizes: &[usize] = plan.scale.pick(&[1000, 10_000, 100_000, 1_000_000], &[1000, 10_000, 100_000]);
-    let mut columns = vec!["way", "beyond key and owner, to SET NX PX", "MEMORY USAGE", "beyond key and owner"];
+    let mut columns =
+        vec!["implementation", "beyond key and owner, to SET NX PX", "MEMORY USAGE", "beyond key and owner"];
     let labels: Vec<String> = sizes.iter().map(|size| format!("used_memory per lock, {size} locks")).collect();
     columns.extend(labels.iter().map(String::as_str));
     let mut section = Section::new(

@@ -2,14 +2,14 @@
 
 pub mod adopted;
 pub mod base;
-pub mod beside_waiter;
 pub mod callgrind;
 pub mod consumer;
 pub mod contended;
 pub mod exec;
 pub mod instructions;
+pub mod iterations;
 pub mod memory;
 pub mod pair;
 pub mod plan;
-pub mod turns;
 pub mod wakeup;
+pub mod while_waiting;

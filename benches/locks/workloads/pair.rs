@@ -44,10 +44,11 @@ pub fn pipelined(plan: &Plan) -> io::Result<Section> {
         "Uncontended pair, pipelined: server CPU",
         &format!(
             "One connection sends pipelines of {KEYS} acquires and their {KEYS} releases. CPU is the user and system \
-             time of the server process. Each round runs every way once, in turn, on the same server. Ratios are taken \
-             within a round, and the table shows their median and quartiles. The replies to every pair are checked."
+             time of the server process. Each round runs every implementation once on the same server. Ratios are \
+             taken within a round, and the table shows their median and quartiles. The replies to every pair are \
+             checked."
         ),
-        &["way", "LOCK to it, CPU", "CPU to SET NX PX + DEL", "µs of server CPU per pair", "commands"],
+        &["implementation", "LOCK to it, CPU", "CPU to SET NX PX + DEL", "µs of server CPU per pair", "commands"],
     );
     let mut bars = Vec::new();
     for entry in &readings {
@@ -75,9 +76,9 @@ fn in_turn(server: &mut Server, rounds: usize) -> io::Result<(Vec<Readings>, Vec
     let batch_of: Vec<Batch> = here.iter().map(|(rival, scripts)| Batch::of(rival, scripts)).collect();
     let mut readings: Vec<Readings> = here.iter().map(|(rival, _)| Readings { rival, us: Vec::new() }).collect();
     for round in 0..=rounds {
-        for turn in 0..readings.len() {
+        for position in 0..readings.len() {
             // Each round starts with a different way, so that none always runs after the same one.
-            let which = (turn + round) % readings.len();
+            let which = (position + round) % readings.len();
             let us = batch_of[which].cpu_us_per_pair(server, &mut client)?;
             // The first round is a warm-up.
             if round > 0 {

@@ -20,13 +20,13 @@ const LEASE: Duration = Duration::from_millis(1000);
 
 pub fn lease_end(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
-        "Wake-up after a lease end",
+        "Wake-up after a lease expires",
         "For each of many locks, one client acquires it with a lease of one second and is never heard of again, while \
          another client waits for it. The locks are spread over a second, and the waiters arrive up to 100 ms after \
          the holders, so that no polling interval coincides with the end of a lease by design. Late is the time from \
          the end of that second, counted from before the holder sent its request, until the waiter had the lock. The \
          server's clock counts whole milliseconds, which alone accounts for up to one.",
-        &["way", "p50 to LOCK", "late p50 ms", "p99 ms", "p99.9 ms", "most ms", "ends"],
+        &["implementation", "p50 to LOCK", "late p50 ms", "p99 ms", "p99.9 ms", "most ms", "ends"],
     );
     let mut server = Server::start(&plan.builder)?;
     let ways: &[&Rival] = &[

@@ -19,8 +19,8 @@ use crate::watch::{Longest, Watch};
 use ends::{each_its_own, one_for_all};
 use several::{own, shared};
 
-/// The limit for the longest turn (event-loop iteration), in ms.
-const TURN: f64 = 5.0;
+/// The limit for the longest event-loop iteration, in ms.
+const ITERATION: f64 = 5.0;
 
 /// The limit for a hand-off of another lock meanwhile, in ms.
 const HAND_OFF: f64 = 10.0;
@@ -29,7 +29,7 @@ const HAND_OFF: f64 = 10.0;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The value of a reading that took longer.
-const TOO_LONG: Longest = Longest { turn: LIMIT, hand_off: LIMIT };
+const TOO_LONG: Longest = Longest { iteration: LIMIT, hand_off: LIMIT };
 
 /// Prepares a server, triggers the event, and returns what it cost other clients.
 type Measure = fn(&mut Server, usize) -> io::Result<Longest>;
@@ -60,41 +60,41 @@ const CASES: &[Case] = &[
     ("FLUSHDB with n waited-for locks", MANY, |s, n| ends::flush(s, n, each_its_own)),
     ("FLUSHDB with n locks that one owner waits for", MANY, |s, n| ends::flush(s, n, one_for_all)),
     ("for comparison: n strings expire", MANY, ends::strings_end),
-    ("n waited-for leases end", MANY, |s, n| ends::leases_end(s, n, each_its_own)),
-    ("n leases end, and one owner waits for all", MANY, |s, n| ends::leases_end(s, n, one_for_all)),
-    ("n waits end", MANY, |s, n| ends::waits_end(s, n, each_its_own)),
-    ("n waits of one owner end", MANY, |s, n| ends::waits_end(s, n, one_for_all)),
-    ("the end of a connection with n waits", MANY, |s, n| ends::waiters_end(s, n, each_its_own)),
-    ("the end of a connection with n waits of one owner", MANY, |s, n| ends::waiters_end(s, n, one_for_all)),
-    ("the end of a session with n holds", MANY, ends::session_ends),
-    ("the end of a session with n waited-for holds", MANY, |s, n| ends::waited_session_ends(s, n, each_its_own)),
-    ("the end of a session with n holds, and one owner waits for all", MANY, |s, n| {
+    ("n waited-for leases expire", MANY, |s, n| ends::leases_end(s, n, each_its_own)),
+    ("n leases expire, and one owner waits for all", MANY, |s, n| ends::leases_end(s, n, one_for_all)),
+    ("n waits time out", MANY, |s, n| ends::waits_end(s, n, each_its_own)),
+    ("n waits of one owner time out", MANY, |s, n| ends::waits_end(s, n, one_for_all)),
+    ("a connection with n waits closes", MANY, |s, n| ends::waiters_end(s, n, each_its_own)),
+    ("a connection with n waits of one owner closes", MANY, |s, n| ends::waiters_end(s, n, one_for_all)),
+    ("a session with n holds ends", MANY, ends::session_ends),
+    ("a session with n waited-for holds ends", MANY, |s, n| ends::waited_session_ends(s, n, each_its_own)),
+    ("a session with n holds ends, and one owner waits for all", MANY, |s, n| {
         ends::waited_session_ends(s, n, one_for_all)
     }),
     ("n MLOCKs of the same 128 keys: RELEASE of the held one", SEVERAL, |s, n| several::release(s, n, shared)),
     ("n MLOCKs of the same 128 keys: FLUSHDB", SEVERAL, |s, n| several::flush(s, n, shared)),
     ("n MLOCKs of the same 128 keys: LOCK.CANCEL of the first", SEVERAL, |s, n| several::cancel(s, n, shared)),
     ("n MLOCKs of the same 128 keys: one more is queued", SEVERAL, |s, n| several::queue_one_more(s, n, shared)),
-    ("n MLOCKs of the same 128 keys: their connection ends", SEVERAL, |s, n| several::end(s, n, shared)),
+    ("n MLOCKs of the same 128 keys: their connection closes", SEVERAL, |s, n| several::end(s, n, shared)),
     ("n MLOCKs of 126 own keys: RELEASE of the held one", SEVERAL, |s, n| several::release(s, n, own)),
     ("n MLOCKs of 126 own keys: FLUSHDB", SEVERAL, |s, n| several::flush(s, n, own)),
     ("n MLOCKs of 126 own keys: LOCK.CANCEL of the first", SEVERAL, |s, n| several::cancel(s, n, own)),
     ("n MLOCKs of 126 own keys: one more is queued", SEVERAL, |s, n| several::queue_one_more(s, n, own)),
-    ("n MLOCKs of 126 own keys: their connection ends", SEVERAL, |s, n| several::end(s, n, own)),
+    ("n MLOCKs of 126 own keys: their connection closes", SEVERAL, |s, n| several::end(s, n, own)),
 ];
 
 pub fn longest(plan: &Plan) -> io::Result<Section> {
     let mut section = Section::new(
-        "Long turns",
-        "From just before the event until everything has settled, one connection sends PING without pause, and two \
-         clients hand a lock of their own to each other: the holder sends RELEASE and its next request, the other one \
-         reads the grant. The longest turn is the most CPU time that the server spent between two PINGs. The longest \
+        "Long event-loop iterations",
+        "From just before the event until everything has settled, one connection sends PING continuously, and two \
+         clients hand another lock to each other: the holder sends RELEASE and its next request, the other one reads \
+         the grant. The longest iteration is the most CPU time that the server spent between two PINGs. The longest \
          hand-off is the time from the RELEASE to the grant by the clock, so it includes other work of the machine. \
          Each reading uses a new server; at the largest n there are three. Requests wait with NOTIFY on one \
-         connection, each with its own owner unless the row says that one owner waits. All leases and waits end within \
-         a millisecond or two. At the end of a wait, the measurement continues until the reserved positions have \
-         expired.",
-        &["what", "n", "longest turn, CPU ms", "longest hand-off meanwhile, ms"],
+         connection, each with its own owner unless the row says that one owner waits. All leases and waits expire \
+         within a millisecond or two. After waits time out, the measurement continues until the reserved positions \
+         have expired.",
+        &["what", "n", "longest iteration, CPU ms", "longest hand-off, ms"],
     );
     if plan.module.is_none() {
         section.missing(&["LOCK"]);
@@ -102,8 +102,8 @@ pub fn longest(plan: &Plan) -> io::Result<Section> {
     }
     let idle = idle(plan)?;
     section.notes.push(format!(
-        "In a second without an event the longest turn took {} ms, the longest hand-off {} ms.",
-        digits(ms(idle.turn)),
+        "In a second without an event, the longest iteration took {} ms and the longest hand-off {} ms.",
+        digits(ms(idle.iteration)),
         digits(ms(idle.hand_off))
     ));
     let mut worst: Option<Figure> = None;
@@ -111,7 +111,7 @@ pub fn longest(plan: &Plan) -> io::Result<Section> {
         let hand_off = add_rows(&mut section, plan, case)?;
         worst = worst.filter(|worst| worst.median >= hand_off.median).or(Some(hand_off));
     }
-    let what = "the longest hand-off of another lock, beside the worst of these";
+    let what = "the longest hand-off of another lock during any of these";
     section.verdicts.push(Verdict::at_most(what, HAND_OFF, worst).unit(" ms"));
     Ok(section)
 }
@@ -131,19 +131,21 @@ fn add_rows(section: &mut Section, plan: &Plan, (name, sizes, measure): &Case) -
     for (index, size) in sizes.iter().enumerate().skip(first) {
         let is_largest = index + 1 == sizes.len();
         let rounds = if is_largest { plan.scale.pick(3, 1) } else { 1 };
-        let (mut turns, mut hand_offs) = (Vec::new(), Vec::new());
+        let (mut iterations, mut hand_offs) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             let longest = within(LIMIT, &mut start(plan)?, |server| measure(server, *size))
                 .map_err(|error| io::Error::other(format!("{name}, n = {size}: {error}")))?
                 .unwrap_or(TOO_LONG);
-            turns.push(ms(longest.turn));
+            iterations.push(ms(longest.iteration));
             hand_offs.push(ms(longest.hand_off));
         }
-        let (turn, longest) = (Figure::of(turns), Figure::of(hand_offs));
-        section.row([name.to_string(), size.to_string(), shown(turn), shown(longest)]);
+        let (iteration, longest) = (Figure::of(iterations), Figure::of(hand_offs));
+        section.row([name.to_string(), size.to_string(), shown(iteration), shown(longest)]);
         if is_largest {
             if !name.starts_with("for comparison") {
-                section.verdicts.push(Verdict::at_most(&format!("{name}, n = {size}"), TURN, Some(turn)).unit(" ms"));
+                section
+                    .verdicts
+                    .push(Verdict::at_most(&format!("{name}, n = {size}"), ITERATION, Some(iteration)).unit(" ms"));
             }
             hand_off = Some(longest);
         }

@@ -1,4 +1,4 @@
-//! Building blocks for the cases of long turns: holders, waiters, and the watch during an event.
+//! Building blocks for the cases of long iterations: holders, waiters, and the watch during an event.
 
 use std::io;
 use std::thread;
@@ -35,7 +35,7 @@ pub fn queue(pipeline: &mut Pipeline, request: &[&str]) {
     pipeline.push(&[request, &NOTIFIED].concat());
 }
 
-/// The longest turn and hand-off from just before `event` until `is_over`.
+/// The longest iteration and hand-off from just before `event` until `is_over`.
 pub fn watch(
     server: &mut Server,
     event: impl FnOnce(&mut Server) -> io::Result<()>,
