@@ -88,7 +88,7 @@ const TABLES: &[(&str, &[Column])] = &[
         &[
             ("waiters", "waiters.count", 1.0),
             ("hand-offs per second", "waiters.per_second", 1.0),
-            ("longest wait seen, s", "waiters.wait_max_ms", 0.001),
+            ("longest wait, s", "waiters.wait_max_ms", 0.001),
             ("server CPU, µs per hand-off", "waiters.server_us", 1.0),
             ("memory, KB per waiter", "waiters.memory_bytes", 0.001),
         ],
@@ -96,10 +96,10 @@ const TABLES: &[(&str, &[Column])] = &[
     (
         "dead",
         &[
-            ("locks had after a kill, of 8", "dead.killed_had", 1.0),
-            ("killed: after, s", "dead.killed_s", 1.0),
-            ("locks had, machine gone, of 8", "dead.gone_had", 1.0),
-            ("gone: after, s", "dead.gone_s", 1.0),
+            ("granted after a kill, of 8", "dead.killed_had", 1.0),
+            ("killed: next grant, s", "dead.killed_s", 1.0),
+            ("granted, machine gone, of 8", "dead.gone_had", 1.0),
+            ("gone: next grant, s", "dead.gone_s", 1.0),
         ],
     ),
     (
@@ -116,9 +116,9 @@ const TABLES: &[(&str, &[Column])] = &[
             ("locks requested", "kill.probed", 1.0),
             ("granted to another owner", "kill.lost", 1.0),
             ("loss reported", "kill.told", 1.0),
-            ("no answer", "kill.unknown", 1.0),
+            ("no reply", "kill.unknown", 1.0),
             ("overlaps", "kill.overlaps", 1.0),
-            ("wrong fences", "kill.fences_wrong", 1.0),
+            ("wrong fencing tokens", "kill.fences_wrong", 1.0),
             ("gap, s", "kill.gap_s", 1.0),
         ],
     ),
@@ -134,8 +134,8 @@ const CLUSTER: &[Column] = &[
 /// What remains of a language's locks, and of a killed holder.
 const AFTERWARDS: &[Column] = &[
     ("keys left of 20 locks", "left.keys", 1.0),
-    ("locks had after a kill, of 8", "dead.killed_had", 1.0),
-    ("killed: after, s", "dead.killed_s", 1.0),
+    ("granted after a kill, of 8", "dead.killed_had", 1.0),
+    ("killed: next grant, s", "dead.killed_s", 1.0),
 ];
 
 fn columns(name: &str) -> &'static [Column<'static>] {
@@ -283,17 +283,18 @@ impl Data {
     /// One row for each peer without consensus, compared with the redis-lock row of the same durability.
     fn ahead(&self) -> Outcome<String> {
         let mut table = String::from(
-            "| | beside | pairs a second, ratio | hand-offs, ratio | µs of a hand-off | server CPU | client CPU |\n\
+            "| | compared with | pairs per second, ratio | hand-offs, ratio | µs of a hand-off | server CPU \
+             | client CPU |\n\
              | --- | --- | --- | --- | --- | --- | --- |",
         );
         for setting in SETTINGS.iter().chain(OF_LANGUAGES) {
-            let (Some(ours), theirs) = (setting.beside, setting.name) else { continue };
+            let (Some(ours), theirs) = (setting.compared_with, setting.name) else { continue };
             let both = |name: &str| Some((self.figure(ours, name)?.median, self.figure(theirs, name)?.median));
             if both("pair.per_second").is_none() {
                 continue;
             }
             let ratio = |name| both(name).map_or("–".into(), |(ours, theirs)| digits(ours / theirs));
-            let beside = |name, of: fn(f64) -> f64| {
+            let side_by_side = |name, of: fn(f64) -> f64| {
                 both(name)
                     .map_or("–".into(), |(ours, theirs)| format!("{} · {}", digits(of(ours)), digits(of(theirs))))
             };
@@ -302,9 +303,9 @@ impl Data {
                 ours.into(),
                 ratio("pair.per_second"),
                 ratio("contended.per_second"),
-                beside("contended.per_second", |rate| 1e6 / rate),
-                beside("contended.server_us", |us| us),
-                beside("contended.client_us", |us| us),
+                side_by_side("contended.per_second", |rate| 1e6 / rate),
+                side_by_side("contended.server_us", |us| us),
+                side_by_side("contended.client_us", |us| us),
             ];
             write!(table, "\n| {} |", cells.join(" | "))?;
         }

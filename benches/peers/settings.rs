@@ -31,7 +31,7 @@ pub struct Setting {
     pub parts: &'static [&'static str],
     /// The row of redis-lock with which it is compared: as durable, and of the same language. None: it is redis-lock,
     /// or has consensus.
-    pub beside: Option<&'static str>,
+    pub compared_with: Option<&'static str>,
 }
 
 pub enum After {
@@ -64,7 +64,7 @@ const REDIS: Setting = Setting {
     waiters_share: 50,
     survives: ["no", "no", "no"],
     parts: LOAD,
-    beside: None,
+    compared_with: None,
 };
 
 const ETCD: Setting = Setting {
@@ -98,7 +98,7 @@ const POSTGRES: Setting = Setting {
     waiters_share: 20,
     survives: ["no: the session ends, and its client reports it", "no", "no"],
     parts: ALL,
-    beside: Some(REDIS.name),
+    compared_with: Some(REDIS.name),
     ..REDIS
 };
 
@@ -133,24 +133,42 @@ pub const OF_LANGUAGES: &[Setting] = &[
     Setting { name: "redis-lock for Java, Jedis", kind: "java:jedis", ..JAVA },
     Setting { name: "redis-lock for Java, renewed", kind: "java:renewed", parts: DEAD, ..JAVA },
     Setting { name: "redis-lock for Java, SESSION", kind: "java:session", parts: DEAD, ..JAVA },
-    Setting { name: "Redisson RLock", kind: "redisson", parts: WITH_DEAD, beside: Some(OF_JAVA), ..JAVA },
-    Setting { name: "Redisson fair lock", kind: "redisson:fair", parts: WITH_DEAD, beside: Some(OF_JAVA), ..JAVA },
-    Setting { name: "Redisson fenced lock", kind: "redisson:fenced", parts: WITH_DEAD, beside: Some(OF_JAVA), ..JAVA },
+    Setting { name: "Redisson RLock", kind: "redisson", parts: WITH_DEAD, compared_with: Some(OF_JAVA), ..JAVA },
+    Setting {
+        name: "Redisson fair lock",
+        kind: "redisson:fair",
+        parts: WITH_DEAD,
+        compared_with: Some(OF_JAVA),
+        ..JAVA
+    },
+    Setting {
+        name: "Redisson fenced lock",
+        kind: "redisson:fenced",
+        parts: WITH_DEAD,
+        compared_with: Some(OF_JAVA),
+        ..JAVA
+    },
     Setting {
         name: "Redisson RLock, lock.adopt",
         kind: "redisson",
         start: adopting!("hash:lock-*"),
         parts: WITH_DEAD,
-        beside: Some(OF_JAVA),
+        compared_with: Some(OF_JAVA),
         ..JAVA
     },
     Setting { name: OF_SPRING, kind: "java:spring", parts: WITH_DEAD, ..JAVA },
-    Setting { name: "Spring RedisLockRegistry", kind: "spring", parts: WITH_DEAD, beside: Some(OF_SPRING), ..JAVA },
+    Setting {
+        name: "Spring RedisLockRegistry",
+        kind: "spring",
+        parts: WITH_DEAD,
+        compared_with: Some(OF_SPRING),
+        ..JAVA
+    },
     Setting {
         name: "Spring RedisLockRegistry, PUB_SUB_LOCK",
         kind: "spring:pubsub",
         parts: WITH_DEAD,
-        beside: Some(OF_SPRING),
+        compared_with: Some(OF_SPRING),
         ..JAVA
     },
     Setting {
@@ -158,30 +176,30 @@ pub const OF_LANGUAGES: &[Setting] = &[
         kind: "spring",
         start: adopting!("locks:*"),
         parts: WITH_DEAD,
-        beside: Some(OF_SPRING),
+        compared_with: Some(OF_SPRING),
         ..JAVA
     },
     // ShedLock skips a job whose lock is held, so there is no wait.
     Setting { name: OF_SHEDLOCK, kind: "java:shedlock", parts: PAIR, ..JAVA },
-    Setting { name: "ShedLock", kind: "shedlock", parts: PAIR, beside: Some(OF_SHEDLOCK), ..JAVA },
+    Setting { name: "ShedLock", kind: "shedlock", parts: PAIR, compared_with: Some(OF_SHEDLOCK), ..JAVA },
     Setting {
         name: "ShedLock, lock.adopt",
         kind: "shedlock",
         start: adopting!("job-lock:*"),
         parts: PAIR,
-        beside: Some(OF_SHEDLOCK),
+        compared_with: Some(OF_SHEDLOCK),
         ..JAVA
     },
     Setting { name: OF_GO, kind: "redislock", ..GO },
     Setting { name: "redis-lock for Go, renewed", kind: "redislock:renewed", parts: DEAD, ..GO },
     Setting { name: "redis-lock for Go, SESSION", kind: "redislock:session", parts: DEAD, ..GO },
-    Setting { name: "redsync", kind: "redsync", parts: WITH_DEAD, beside: Some(OF_GO), ..GO },
+    Setting { name: "redsync", kind: "redsync", parts: WITH_DEAD, compared_with: Some(OF_GO), ..GO },
     Setting {
         name: "redsync, lock.adopt",
         kind: "redsync",
         start: adopting!("lock-*"),
         parts: WITH_DEAD,
-        beside: Some(OF_GO),
+        compared_with: Some(OF_GO),
         ..GO
     },
     Setting {
@@ -189,19 +207,19 @@ pub const OF_LANGUAGES: &[Setting] = &[
         kind: "redsync",
         start: adopting!("lock-*", waiting),
         parts: WITH_DEAD,
-        beside: Some(OF_GO),
+        compared_with: Some(OF_GO),
         ..GO
     },
     Setting { name: OF_PYTHON, kind: "redislock", ..PYTHON },
     Setting { name: "redis-lock for Python, renewed", kind: "redislock:renewed", parts: DEAD, ..PYTHON },
     Setting { name: "redis-lock for Python, SESSION", kind: "redislock:session", parts: DEAD, ..PYTHON },
-    Setting { name: "redis-py Lock", kind: "redis-py", parts: WITH_DEAD, beside: Some(OF_PYTHON), ..PYTHON },
+    Setting { name: "redis-py Lock", kind: "redis-py", parts: WITH_DEAD, compared_with: Some(OF_PYTHON), ..PYTHON },
     Setting {
         name: "redis-py Lock, lock.adopt",
         kind: "redis-py",
         start: adopting!("lock-*"),
         parts: WITH_DEAD,
-        beside: Some(OF_PYTHON),
+        compared_with: Some(OF_PYTHON),
         ..PYTHON
     },
     Setting {
@@ -209,7 +227,7 @@ pub const OF_LANGUAGES: &[Setting] = &[
         kind: "redis-py",
         start: adopting!("lock-*", waiting),
         parts: WITH_DEAD,
-        beside: Some(OF_PYTHON),
+        compared_with: Some(OF_PYTHON),
         ..PYTHON
     },
 ];
@@ -243,18 +261,18 @@ pub const SETTINGS: &[Setting] = &[
     Setting { name: "redis-lock, lease that the client renews", kind: "redis-lock:renewed", parts: DEAD, ..REDIS },
     Setting { name: "redis-lock, SESSION", kind: "redis-lock:session", parts: DEAD, ..REDIS },
     Setting {
-        name: "SET NX and Lua, asked each 100 ms",
+        name: "SET NX and Lua, polled every 100 ms",
         kind: "set-lua:100",
         fences: None,
         parts: ALL,
-        beside: Some(REDIS.name),
+        compared_with: Some(REDIS.name),
         ..REDIS
     },
     Setting {
-        name: "SET NX and Lua, asked each 1 ms",
+        name: "SET NX and Lua, polled every 1 ms",
         kind: "set-lua:1",
         fences: None,
-        beside: Some(REDIS.name),
+        compared_with: Some(REDIS.name),
         ..REDIS
     },
     ETCD,

@@ -8,8 +8,8 @@ import org.apache.curator.framework.state.ConnectionState;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
- * ZooKeeper: Curator's InterProcessMutex as its page describes. Each link has one CuratorFramework (a session), and each
- * owner keeps its mutexes, as the page asks.
+ * ZooKeeper: Curator's InterProcessMutex as its page describes. Each link has one CuratorFramework (a session), and
+ * each owner reuses its mutexes, as the page asks.
  */
 public class Curator extends Load {
     public static void main(String[] words) throws Exception {
