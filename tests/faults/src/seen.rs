@@ -48,7 +48,7 @@ const KINDS: [(&str, &[&str]); 36] = [
         &[
             "partition (hosts) of a holder from the primary",
             "partition (proxies) of a holder from the primary",
-            "a grant held back until its lease is over",
+            "a grant held back until its lease has expired",
         ],
     ),
     (
@@ -78,9 +78,9 @@ const KINDS: [(&str, &[&str]); 36] = [
     ),
     (
         "clients disconnected by CLIENT KILL; clients that die",
-        &["CLIENT KILL of all clients", "clients that die while they hold"],
+        &["CLIENT KILL of all clients", "clients that die while holding a lock"],
     ),
-    ("10,000 clients", &["10000 clients that wait"]),
+    ("10,000 clients", &["10000 waiting clients"]),
     (
         "upgrade and downgrade under load",
         &[
@@ -126,7 +126,7 @@ fn fences(rows: &[&Row]) -> &'static str {
     let has = |words: &str| rows.iter().any(|row| row.fences.contains(words));
     if has("nothing is promised here") {
         "go back: nothing is promised here"
-    } else if has("given on both sides") {
+    } else if has("issued on both sides") {
         "never go back; order all overlaps except those with equal fences"
     } else if has("overlaps") {
         "order every overlap"

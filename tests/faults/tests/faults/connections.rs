@@ -42,6 +42,6 @@ fn an_idle_server_expires_the_leases_of_dead_clients() {
     let history = workers.stop();
     observer.stop();
     assert_none(&breaches(&history, Scope::Server));
-    let row = Row::of("clients that die while they hold", &server.info("server").version(), 0, &history);
+    let row = Row::of("clients that die while holding a lock", &server.info("server").version(), 0, &history);
     Row { faults: row.grants, ..row }.report();
 }

@@ -60,7 +60,7 @@ fn each_of_thousands_of_clients_is_granted_its_lock_and_leaves_nothing() {
     assert_none(&breaches(&history, Scope::Server));
     assert!(!after.has_grown_since(before), "before {before:?}, after {after:?}");
     let version = server.info("server").version();
-    let mut row = Row::of(&format!("{clients} clients that wait"), &version, 0, &history);
+    let mut row = Row::of(&format!("{clients} waiting clients"), &version, 0, &history);
     let [before, after] = [before, after].map(|memory| format!("{} KB", memory.used >> 10));
     row.fences = format!("{}; memory {before} before, {after} after", row.fences);
     row.report();

@@ -94,6 +94,6 @@ fn a_grant_that_arrives_after_lease_expiry_is_worthless() {
     assert_eq!(far.caller.write_by_fence(&guarded, &witnessed(), "far", late, 1), Outcome::NotHeld);
     assert_eq!(far.renew(LONG), Outcome::NotHeld);
     assert_eq!(overlaps(&holds(&recorder.history())), []);
-    Row::of("a grant held back until its lease is over", &server.info("server").version(), 1, &recorder.history())
+    Row::of("a grant held back until its lease has expired", &server.info("server").version(), 1, &recorder.history())
         .report();
 }

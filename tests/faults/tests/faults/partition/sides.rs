@@ -128,7 +128,7 @@ impl Clients {
         // Assigned in the same microsecond by two primaries.
         let twice = duplicate_fences(&holds, Scope::Server).len();
         if twice > 0 {
-            row.fences = format!("do not go back; {twice} given on both sides");
+            row.fences = format!("do not go back; {twice} issued on both sides");
         }
         (row, history)
     }
