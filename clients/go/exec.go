@@ -20,7 +20,7 @@ import (
 //   - any other error, of the connection or the context: it may have run, and is not sent again
 //
 // While the slot of its keys moves, the command is sent again until the wait ends, because neither node runs a command
-// on multiple keys of which one does not exist. A lock without a lease gets one of 30 s here, and nothing is renewed.
+// on multiple keys if one of them is missing. A lock without a lease gets one of 30 s here, and nothing is renewed.
 // Exec returns [ErrUsage] with [WithToken], [AsOwnerOf], [WithAtLeast], [WithReplicas] and [WithSlot].
 func (l *Lock) Exec(ctx context.Context, args ...any) *redis.Cmd {
 	command, err := l.exec(ctx, args)

@@ -395,7 +395,7 @@ func moving(t testing.TB) (nodes [2]*servertest.Server, client *redislock.Client
 	}
 }
 
-// While a slot moves, neither node runs a command on two keys of which one does not exist.
+// While a slot moves, neither node runs a command on two keys if one of them is missing.
 func TestExecOnAMovingSlotReportsThatTheCommandDidNotRun(t *testing.T) {
 	t.Parallel()
 	nodes, client, arrive := moving(t)

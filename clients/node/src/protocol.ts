@@ -1050,7 +1050,7 @@ export async function holder(connections: Connections, lockType: LockType): Prom
 
 /**
  * Sends LOCK.EXEC. Resends it only if it did not run for certain: for a second, and while its slot moves as long as the
- * hold lasts, because neither node runs a command on multiple keys of which one does not exist.
+ * hold lasts, because neither node runs a command on multiple keys if one of them is missing.
  */
 export async function execute(
   connections: Connections,

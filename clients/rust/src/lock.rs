@@ -297,7 +297,7 @@ impl Lock {
     /// be sent, [`Error::Usage`] with [`Lock::token`], [`Lock::as_owner_of`], [`Lock::at_least`], [`Lock::replicas`] or
     /// slots, or while this `Lock` of a reentrant mutex is held, and the errors of [`Lock::acquire`]. While the slot of
     /// its keys moves, the command is sent again until the wait ends, because neither node runs a command on multiple
-    /// keys of which one does not exist.
+    /// keys if one of them is missing.
     pub async fn run<T: FromRedisValue>(&self, command: &Cmd) -> Result<T> {
         let ran = self.run_in_turn(command, Wait::Unlimited).await?;
         Ok(ran.expect("it ends with a grant or an error"))

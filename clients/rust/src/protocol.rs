@@ -612,7 +612,7 @@ pub(crate) async fn ask_info(transport: &Transport, family: &Family) -> Result<O
 }
 
 /// Sends LOCK.EXEC. Resends it only if it did not run for certain: for a second, and while its slot moves as long as
-/// the hold lasts, because neither node runs a command on multiple keys of which one does not exist.
+/// the hold lasts, because neither node runs a command on multiple keys if one of them is missing.
 pub(crate) async fn execute(transport: &Transport, family: &Family, hold: &Hold, inner: &Cmd) -> Result<Value> {
     let command = family.exec(&hold.token, inner);
     let mut resend = Resend::within(RESEND);

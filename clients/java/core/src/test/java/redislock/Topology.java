@@ -343,7 +343,7 @@ abstract class Topology {
     return count;
   }
 
-  /** While a slot moves, neither node runs a command on two keys of which one does not exist. */
+  /** While a slot moves, neither node runs a command on two keys if one of them is missing. */
   @Test
   void aCommandOnASlotThatMovesHasNotRun() throws Exception {
     try (Cluster cluster = new Cluster()) {
