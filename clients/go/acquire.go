@@ -44,8 +44,10 @@ type asking struct {
 // take acquires the lock for one owner.
 func (a *asking) take() (*Hold, uint64, error) {
 	l, h, mode := a.lock, a.hold, a.lock.lockType.mode()
-	// An owner sends one request per mode at a time, because each states the resulting count.
-	if err := h.takeTurn(a.ctx, mode); err != nil {
+	if l.isWaiting && l.wait > 0 {
+		a.ends = time.Now().Add(l.wait)
+	}
+	if err := a.takeTurn(mode); err != nil {
 		return nil, 0, err
 	}
 	defer h.endTurn(mode)
@@ -88,6 +90,26 @@ func (a *asking) take() (*Hold, uint64, error) {
 		hold.granted(mode, a.holds, got, l.atLeast, session)
 	}
 	return hold, 0, nil
+}
+
+// takeTurn waits for the owner's request under way, within the acquire timeout. An owner sends one request per mode at
+// a time, because each states the resulting count.
+func (a *asking) takeTurn(mode int) error {
+	if a.hold.tryTurn(mode) {
+		return nil
+	}
+	ctx, end := a.ctx, context.CancelFunc(func() {})
+	switch {
+	case !a.lock.isWaiting:
+		ctx, end = context.WithTimeout(ctx, resendFor)
+	case !a.ends.IsZero():
+		ctx, end = context.WithDeadline(ctx, a.ends)
+	}
+	defer end()
+	if a.hold.takeTurn(ctx, mode) != nil {
+		return cmp.Or(a.ctx.Err(), error(&NotAcquiredError{Keys: a.lock.lockType.keys}))
+	}
+	return nil
 }
 
 // checked returns ErrLost if the owner's earlier holds were lost. The new grant is then released.
@@ -144,7 +166,9 @@ func (a *asking) acquire() (answer, error) {
 	defer end(nil)
 	defer context.AfterFunc(a.lock.client.ctx, func() { end(ErrClosed) })()
 	if a.lock.isWaiting && a.lock.wait > 0 {
-		a.ends = time.Now().Add(a.lock.wait)
+		if a.ends.IsZero() {
+			a.ends = time.Now().Add(a.lock.wait)
+		}
 		// It covers the whole last attempt: connecting, the reply, finding the node of a cluster.
 		var limit context.CancelFunc
 		ctx, limit = context.WithDeadlineCause(ctx, a.ends.Add(lastAttempt), errNoReply)
@@ -166,7 +190,13 @@ func (a *asking) ask(ctx context.Context) (answer, error) {
 	l := a.lock
 	isUsed := l.of != nil || l.token != ""
 	if isUsed {
-		if err := l.client.settled(ctx, func(of owner) bool { return of == a.owner() }); err != nil {
+		settling, end := ctx, context.CancelFunc(func() {})
+		if !l.isWaiting {
+			settling, end = context.WithTimeoutCause(ctx, resendFor, errNoReply)
+		}
+		err := l.client.settled(settling, func(of owner) bool { return of == a.owner() })
+		end()
+		if err != nil {
 			return answer{}, err
 		}
 	}
@@ -273,9 +303,9 @@ func (a *asking) left(longest time.Duration) time.Duration {
 	return longest
 }
 
-// block is the length of the next slice.
-func (a *asking) block(ctx context.Context) time.Duration {
-	longest := a.left(slice)
+// block is how long the request stays queued: at most this long.
+func (a *asking) block(ctx context.Context, longest time.Duration) time.Duration {
+	longest = a.left(longest)
 	if deadline, found := ctx.Deadline(); found && a.ends.IsZero() {
 		longest = min(longest, time.Until(deadline))
 	}
@@ -294,7 +324,7 @@ func (a *asking) atOnce(ctx context.Context) (answer, *failure) {
 func (a *asking) blocked(ctx context.Context) (answer, *failure) {
 	a.route.isOwn = true
 	a.reportQueued()
-	block := a.block(ctx)
+	block := a.block(ctx, slice)
 	return a.send(ctx, block, a.words(block, ""))
 }
 
@@ -376,21 +406,23 @@ func (a *asking) notified(ctx context.Context) (answer, *failure) {
 	}
 	notices := n.inbox.add(a.hold.token)
 	defer n.inbox.remove(a.hold.token)
-	sent, block := time.Now(), a.block(ctx)
+	// It stays queued for two slices, and is sent again after one, so that a client that is paused for longer than
+	// lock.keep-place (1 s) keeps its queue position.
+	sent, block := time.Now(), a.block(ctx, 2*slice)
 	got, failed := a.send(ctx, 0, a.words(block, channel))
 	if failed != nil || got.outcome != isQueued {
+		if a.isOwed && failed == nil && got.outcome == isGranted && !isAsking {
+			n.inbox.suspect(errNoReply) // The message about this grant did not come, so the subscription may be dead.
+		}
 		return got, failed
 	}
 	a.reportQueued()
-	timeout := block + lateMessage
+	again := jittered(slice, 0.8, 1)
 	if isAsking {
-		timeout = movingSlice
+		again = movingSlice
 	}
-	if !a.ends.IsZero() {
-		// Allow for the delay of the message that the wait has timed out.
-		timeout = min(timeout, a.left(timeout)+lateMessage/2)
-	}
-	timer := time.NewTimer(timeout)
+	// At the end, allow for the delay of the message that the wait has timed out.
+	timer := time.NewTimer(min(again, block+lateMessage/2))
 	defer timer.Stop()
 	wasOwed := a.isOwed
 	a.isOwed = true
@@ -408,10 +440,8 @@ func (a *asking) notified(ctx context.Context) (answer, *failure) {
 		case <-ctx.Done():
 			return answer{}, &failure{err: context.Cause(ctx), isSent: true}
 		case <-timer.C:
-			if !isAsking {
-				n.inbox.suspect(errNoReply) // No message came, so the subscription may be dead.
-			}
 			if a.isOver() {
+				n.inbox.suspect(errNoReply) // No message came, so the subscription may be dead.
 				a.withdraw()
 				return answer{outcome: notGranted}, nil
 			}
@@ -540,10 +570,18 @@ func (a *asking) replicated() error {
 }
 
 // query sends a command that is safe to repeat, and retries it within the limit while that may help; 0 means no limit.
+// The failure is that of the last attempt, and isSent if any attempt was.
 func (r *route) query(ctx context.Context, attempt, limit time.Duration, words []any) (any, *failure) {
 	var again resend
+	wasSent := false
 	for {
 		reply, failed := r.send(ctx, attempt, words)
+		if failed != nil && wasSent && !failed.isSent {
+			sent := *failed
+			sent.isSent = true
+			failed = &sent
+		}
+		wasSent = failed != nil && failed.isSent
 		switch {
 		case failed == nil || !failed.isTransient():
 			return reply, failed

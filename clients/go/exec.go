@@ -15,7 +15,7 @@ import (
 // sends the command and the release in one packet after the grant; with [WithSession] over a dedicated connection.
 //
 // The error of the returned command says whether it ran:
-//   - the command's own error: it ran, as far as that error says
+//   - the command's own error: it ran, and that error says how far it got
 //   - [ErrNotRun], which also wraps [ErrNotAcquired], [ErrLost] or another error of Lock: it did not run
 //   - any other error, of the connection or the context: it may have run, and is not sent again
 //
@@ -152,6 +152,9 @@ func (h *Hold) Exec(ctx context.Context, args ...any) *redis.Cmd {
 	r, servers := h.lock.route(), h.lock.client.servers
 	var again resend
 	for {
+		if err := h.usable(); err != nil {
+			return failedCmd(ctx, args, notRun(err))
+		}
 		words := h.lockType.exec(h.token, inner)
 		got, failed := r.packet(ctx, r.client.limit(late), words)
 		switch {

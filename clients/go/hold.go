@@ -136,6 +136,19 @@ func (h *hold) extend(deadline time.Time) {
 	}
 }
 
+// shorten records a deadline that a renewal without a reply may have set. The caller holds mu.
+func (h *hold) shorten(deadline time.Time) {
+	if h.now.session != nil || !h.now.deadline.IsZero() && h.now.deadline.Before(deadline) {
+		return
+	}
+	h.now.deadline = deadline
+	if h.lock.isRenewed {
+		h.arm(0)
+	} else {
+		h.arm(time.Until(deadline))
+	}
+}
+
 func (h *hold) arm(after time.Duration) {
 	if h.timer == nil {
 		h.timer = time.AfterFunc(after, h.keep)
@@ -176,18 +189,36 @@ func (h *hold) finish(state state) bool {
 	})
 }
 
-// ask sends a command whose reply may say that the hold was lost.
-func (h *hold) ask(ctx context.Context, words []any) (reply any, err error) {
+// ask sends a command whose reply may say that the hold was lost. After an error, mayHaveRun says whether the server
+// may have run it.
+func (h *hold) ask(ctx context.Context, words []any) (reply any, mayHaveRun bool, err error) {
 	r := h.lock.route()
 	reply, failed := r.query(ctx, late, resendFor, words)
 	if failed != nil && !failed.meansLost() {
-		return nil, failed.error()
+		return nil, failed.isSent, failed.error()
 	}
 	if failed != nil || reply == nil || reply == int64(0) {
 		h.lose()
-		return nil, ErrLost
+		return nil, false, ErrLost
 	}
-	return reply, nil
+	return reply, true, nil
+}
+
+// usable returns ErrLost if the hold is known to be lost: the server may still have it, but nothing succeeds under it.
+func (h *hold) usable() error {
+	if h.get().isLost() {
+		h.lose()
+		return ErrLost
+	}
+	return nil
+}
+
+// closed is the error of a request during which the hold was lost or released.
+func (h *hold) closed() error {
+	if h.get().state == wasReleased {
+		return ErrUnlocked
+	}
+	return ErrLost
 }
 
 // Hold is an acquired lock. Unlock releases it, and reports if it was no longer held. A nil *Hold holds nothing: its
@@ -275,14 +306,24 @@ func (h *Hold) Renew(ctx context.Context, lease time.Duration) error {
 	case lease <= 0:
 		return usage("a lease must be greater than 0")
 	}
-	sent := time.Now()
-	if _, err := h.ask(ctx, h.lockType.renew(h.token, lease)); err != nil {
+	if err := h.usable(); err != nil {
 		return err
 	}
-	h.set(func(now *holding) {
-		now.lease = lease
-		h.extend(sent.Add(lease))
-	})
+	sent, before := time.Now(), lease
+	// Set it first: an automatic renewal that is sent after this request must not bring the old lease back.
+	h.set(func(now *holding) { before, now.lease = now.lease, lease })
+	if _, mayHaveRun, err := h.ask(ctx, h.lockType.renew(h.token, lease)); err != nil {
+		h.set(func(now *holding) {
+			now.lease = before
+			if mayHaveRun {
+				h.shorten(sent.Add(lease))
+			}
+		})
+		return err
+	}
+	if !h.set(func(*holding) { h.extend(sent.Add(lease)) }) {
+		return h.closed()
+	}
 	h.lock.notify(ctx, EventRenewed, h.token, h.fence, 0)
 	return nil
 }
@@ -300,7 +341,10 @@ func (h *Hold) Extend(ctx context.Context, by time.Duration) error {
 	case by <= 0:
 		return usage("Extend needs a duration greater than 0")
 	}
-	reply, err := h.ask(ctx, h.lockType.held(h.token))
+	if err := h.usable(); err != nil {
+		return err
+	}
+	reply, _, err := h.ask(ctx, h.lockType.held(h.token))
 	if err != nil {
 		return err
 	}
@@ -398,6 +442,7 @@ type releasing struct {
 	left            int  // holds of the owner in this mode
 	isLast, wasLost bool
 	keptUntil       time.Time
+	lasts           time.Duration // until the lease has expired; 0: it does not expire
 	session         *line
 
 	isKept bool // the latest attempt sets the lease, and does not release
@@ -472,6 +517,9 @@ func (h *Hold) prepare(r *releasing, mayWait bool) bool {
 	}
 	now := inner.count(mode, -h.holds)
 	r.left, r.isLast, r.isPrepared = now.counts[mode], now.counts == [2]int{}, true
+	if now.session != nil || !now.deadline.IsZero() {
+		r.lasts = max(now.lease, time.Until(now.deadline))
+	}
 	if r.isLast {
 		r.session = now.session
 		inner.finish(wasReleased)
@@ -562,7 +610,7 @@ func (h *Hold) release(r *releasing) (isHeld bool, failed *failure) {
 		default:
 			limit := releaseFor
 			if r.isGone.Load() && r.left == 0 { // Otherwise the release of the owner's other holds waits for this one.
-				limit = h.lock.lease
+				limit = r.lasts
 			}
 			if r.session != nil {
 				// The server may notice the end of this connection even if no other one can reach it.

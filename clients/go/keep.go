@@ -43,7 +43,7 @@ func (h *hold) keep() {
 		h.lose()
 	case h.set(func(after *holding) {
 		h.again = resend{}
-		if after.lease == now.lease { // Otherwise the caller has renewed after this one.
+		if after.lease == now.lease { // Otherwise the caller renews after this one, and records that deadline.
 			h.extend(sent.Add(now.lease))
 		}
 	}) && now.session == nil:

@@ -43,6 +43,7 @@ func newLine(ctx context.Context, options *redis.Options, isOwn bool) *line {
 type call struct {
 	packet   []byte
 	commands int
+	limit    time.Duration // for the reply
 	ends     time.Time     // without a reply by then, the connection counts as dead
 	link     *link         // that it was sent over; nil if it was not sent
 	done     chan struct{} // closed once the fields below are set
@@ -64,8 +65,8 @@ func (c *call) result() (any, *failure) {
 // connection, if no reply came within the limit, after which the connection counts as dead, or if the context ended,
 // after which the replies are read and discarded.
 func (l *line) send(ctx context.Context, limit time.Duration, commands ...[]any) ([]reply, *link, *failure) {
-	c := &call{packet: make([]byte, 0, 128*len(commands)), commands: len(commands), ends: time.Now().Add(limit),
-		done: make(chan struct{})}
+	c := &call{packet: make([]byte, 0, 128*len(commands)), commands: len(commands), limit: limit,
+		ends: time.Now().Add(limit), done: make(chan struct{})}
 	if c.replies = c.one[:0]; len(commands) > len(c.one) {
 		c.replies = make([]reply, 0, len(commands))
 	}
@@ -92,6 +93,9 @@ const mostAtOnce = 4096
 func (l *line) begin(c *call) {
 	l.mu.Lock()
 	l.pending = append(l.pending, c)
+	if l.isOwn && l.link == nil {
+		c.ends = c.ends.Add(2 * undoFor) // The limits of connecting, which would begin again with the next attempt.
+	}
 	l.watch(c)
 	if l.isBusy {
 		l.mu.Unlock()
@@ -216,6 +220,10 @@ func (l *line) connect() {
 	l.link = made
 	if l.isOwn {
 		context.AfterFunc(made.ctx, l.end)
+		for _, c := range l.pending {
+			c.ends = time.Now().Add(c.limit)
+			l.watch(c)
+		}
 	}
 	_, packet := l.next()
 	l.mu.Unlock()

@@ -155,6 +155,8 @@ func (l *Lock) FromToken(ctx context.Context, token string) (*Hold, error) {
 	if l.isRenewed {
 		// Renew now: the lease may expire before the first renewal, which is due after a third of it.
 		if err := hold.Renew(ctx, l.lease); err != nil {
+			h.finish(wasReleased)
+			h.end(nil)
 			return nil, err
 		}
 	}
