@@ -411,7 +411,7 @@ func (a *asking) notified(ctx context.Context) (answer, *failure) {
 	sent, block := time.Now(), a.block(ctx, 2*slice)
 	got, failed := a.send(ctx, 0, a.words(block, channel))
 	if failed != nil || got.outcome != isQueued {
-		if a.isOwed && failed == nil && got.outcome == isGranted && !isAsking {
+		if a.isOwed && failed == nil && got.outcome == isGranted && !isAsking && len(notices) == 0 {
 			n.inbox.suspect(errNoReply) // The message about this grant did not come, so the subscription may be dead.
 		}
 		return got, failed

@@ -85,6 +85,22 @@ async def test_the_error_stays_on_a_silent_network(api: Any, server: Server, loc
         await eventually(lambda: background(api) == 0, "no thread or task left")
 
 
+@pytest.mark.parametrize("lease", [("PERSIST",), ("PX", 600_000)], ids=["no deadline", "longer"])
+async def test_the_release_is_repeated_for_as_long_as_the_server_may_hold_it(
+    api: Any, server: Server, lease: Any
+) -> None:
+    server.ask("RLOCK.ACQUIRE", "k", "mine", "HOLDS", 1, *lease)
+    lock = api.locks.RLock.from_token(api.client(server.port), "k", "mine", timeout=0.5)
+    try:
+        await raising(api, lock, lambda: server.ask("CONFIG", "SET", "min-replicas-to-write", 1), Boom())
+        # Longer than the lease of this object.
+        await asyncio.sleep(1.5)
+    finally:
+        server.ask("CONFIG", "SET", "min-replicas-to-write", 0)
+    await eventually(lambda: server.holders("k")[0]["holds"] == 1, "the release of the inner hold")
+    await eventually(lambda: background(api) == 0, "no thread or task left")
+
+
 @pytest.mark.parametrize("option", OPTIONS)
 async def test_the_error_stays_when_the_server_is_gone(api: Any, option: str) -> None:
     server = Server()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -215,6 +217,49 @@ async def test_a_forked_child_leaves_the_asyncio_session_to_its_parent(server: S
         os.close(write)
         await client.connection_pool.disconnect()
     assert status == 0
+
+
+FORKS_WHILE_A_SESSION_WAITS = {
+    "sync": """
+import os, sys, threading, redis, redislock
+lock = redislock.Lock(redis.Redis(port=int(sys.argv[1])), "k", timeout=600, session=True)
+threading.Thread(target=lock.acquire, daemon=True).start()
+os.read(0, 1)
+os.fork()
+os.write(1, b"x")
+os.read(0, 1)
+os._exit(0)
+""",
+    "asyncio": """
+import asyncio, os, sys, redis.asyncio, redislock.asyncio
+async def main():
+    lock = redislock.asyncio.Lock(redis.asyncio.Redis(port=int(sys.argv[1])), "k", timeout=600, session=True)
+    waiting = asyncio.ensure_future(lock.acquire())
+    await asyncio.to_thread(os.read, 0, 1)
+    os.fork()
+    os.write(1, b"x")
+    os.read(0, 1)
+    os._exit(0)
+asyncio.run(main())
+""",
+}
+
+
+@pytest.mark.parametrize("kind", FORKS_WHILE_A_SESSION_WAITS)
+def test_a_child_that_is_forked_during_a_wait_leaves_the_session_to_its_parent(server: Server, kind: str) -> None:
+    server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+    words = [sys.executable, "-c", FORKS_WHILE_A_SESSION_WAITS[kind], str(server.port)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as parent:
+        assert parent.stdin and parent.stdout
+        until(lambda: server.waiters("k"), "a waiter")
+        parent.stdin.write(b"x")
+        for _ in range(2):
+            assert parent.stdout.read(1) == b"x"
+        # Its request ends with it, although its child lives.
+        parent.kill()
+        parent.wait()
+        server.ask("LOCK.RELEASE", "k", "somebody")
+        until(lambda: server.info("k") is None, "the end of the session")
 
 
 class Swallowing(redis.asyncio.Connection):

@@ -84,7 +84,8 @@ def test_a_short_reply_is_read_once_it_is_complete(data: bytes, reply: Any) -> N
             read = fast_path.read(connection, 1, 5.0)
             assert read == [reply] if byte == len(data) - 1 else read is fast_path.UNREAD
         # More than the reply, or what is none of the usual ones, is left to redis-py.
-        for others in (data + b":2\r\n", b"-ERR no\r\n", b">2\r\n:1\r\n:2\r\n", b"%0\r\n", b"#t\r\n"):
+        resp3 = (b">2\r\n:1\r\n:2\r\n", b"%0\r\n", b"#t\r\n", b",-1\r\n", b"(-1\r\n")
+        for others in (data + b":2\r\n", b"-ERR no\r\n", *resp3):
             theirs.send(others)
             assert fast_path.read(connection, 1, 5.0) is fast_path.UNREAD
             assert ours.recv(100) == others
@@ -244,7 +245,9 @@ def test_run_decodes_as_the_client_does(server: Server, protocol: int, timeout: 
         client = redis.Redis(port=server.port, protocol=protocol, socket_timeout=timeout, decode_responses=decodes)
         client.rpush("list", "a", "ö")
         lock = redislock.Lock(client, "k", timeout=60)
-        for command in (["LRANGE", "list", 0, -1], ["SET", "x", "ö"], ["GET", "x"], ["GET", "none"], ["INCR", "n"]):
+        client.zadd("scores", {"m": -1})
+        reads = (["LRANGE", "list", 0, -1], ["ZSCORE", "scores", "m"], ["ZSCORE", "scores", "none"], ["GET", "none"])
+        for command in (*reads, ["SET", "x", "ö"], ["GET", "x"], ["INCR", "n"]):
             client.delete("n")
             expected = client.execute_command(*command)
             client.delete("n")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import Any
 
 import pytest
 from apis import AsyncioApi
-from redis.exceptions import LockError, LockNotOwnedError, ResponseError
+from redis.exceptions import LockError, LockNotOwnedError, NoPermissionError, ResponseError
 from servers import Server, eventually, fields
 
 
@@ -286,6 +287,47 @@ async def test_renewals_have_the_length_that_was_given_last(api: Any, server: Se
     assert server.holders("k")[0]["lease"] == 60_000
     await actor.do(lock.release)
     assert server.info("k") is None and not reported
+
+
+async def test_a_nested_acquire_does_not_shorten_the_lease(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    lock = api.locks.RLock(client, "r", timeout=10, thread_local=False)
+    assert await actor.do(lock.acquire)
+    await actor.do(lock.extend, 60, replace_ttl=True)
+    assert await actor.do(lock.acquire)
+    assert server.admin.pttl("r") > 50_000 and lock.grant.remaining > 50
+    for _ in range(2):
+        await actor.do(lock.release)
+    # A hold without a deadline stays one.
+    server.ask("RLOCK.ACQUIRE", "r", "mine", "HOLDS", 1, "PERSIST")
+    lock = api.locks.RLock.from_token(client, "r", "mine", timeout=10)
+    assert await actor.do(lock.acquire)
+    assert server.admin.pttl("r") == -1 and lock.grant.remaining == math.inf
+    # The lease of another hold says nothing about this one.
+    for _ in range(2):
+        await actor.do(lock.release)
+    assert await actor.do(lock.acquire) and lock.grant.remaining <= 10
+    await actor.do(lock.release)
+
+
+async def test_a_hold_whose_release_failed_is_renewed_once_it_is_acquired_again(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    lock = api.locks.RLock(client, "r", timeout=1.5, auto_renew=True, thread_local=False)
+    assert await actor.do(lock.acquire)
+    server.ask("ACL", "SETUSER", "default", "-rlock.release")
+    try:
+        with pytest.raises(NoPermissionError):
+            await actor.do(lock.release)
+    finally:
+        server.ask("ACL", "SETUSER", "default", "+rlock.release")
+    assert await actor.do(lock.acquire)
+    renewals, began = server.calls("rlock.renew"), time.monotonic()
+    assert not await actor.do(lock.wait_lost, 0.2) and time.monotonic() - began >= 0.2
+    await eventually(lambda: server.calls("rlock.renew") >= renewals + 4, "renewals for longer than the lease")
+    assert not lock.lost
+    for _ in range(2):
+        await actor.do(lock.release)
+    assert server.info("r") is None
 
 
 async def test_from_token_of_each_lock_type(api: Any, server: Server) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import time
 from typing import Any, AsyncIterator, List, Tuple
 
@@ -17,7 +18,7 @@ import redislock.asyncio
 from apis import AsyncioApi
 from redis.exceptions import NoPermissionError
 from redislock.asyncio import _shared
-from servers import Proxy, Server, eventually
+from servers import Proxy, Server, eventually, fields
 from test_conformance import (  # noqa: F401
     test_acquire,
     test_coalesce,
@@ -180,12 +181,65 @@ async def test_a_lost_message_costs_one_request_of_the_wait(api: Any, server: Se
     monkeypatch.setattr("redislock._protocol.SLICE_S", 0.5)
     monkeypatch.setattr(_shared.Link, "_deliver", lambda *_: None)
     server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
-    lock = api.locks.Lock(api.client(server.port), "k", timeout=60)
+    client = api.client(server.port)
+    lock = api.locks.Lock(client, "k", timeout=60)
     wait = asyncio.ensure_future(lock.acquire())
     await eventually(lambda: server.waiters("k"), "a waiter")
+    link = _shared._links.of(client.connection_pool)._link
     server.ask("LOCK.RELEASE", "k", "somebody")
     assert await wait and len(server.holders("k")) == 1
+    # The subscription may be dead.
+    assert link is not None and link.is_over
     await lock.release()
+    assert server.info("k") is None
+
+
+async def test_a_client_that_is_paused_at_the_end_of_a_slice_keeps_its_queue_position(
+    api: Any, server: Server, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("redislock._protocol.SLICE_S", 2.0)
+    server.admin.config_set("lock.keep-place", 100)
+    other = redis.Redis(port=server.port)
+    try:
+        server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+        wait = asyncio.ensure_future(api.locks.Lock(api.client(server.port), "k", timeout=60, token="first").acquire())
+        await eventually(lambda: server.waiters("k"), "a waiter")
+        words = ("LOCK.ACQUIRE", "k", "second", "PX", 60_000, "BLOCK", 60_000)
+        second = asyncio.ensure_future(asyncio.to_thread(other.execute_command, *words))
+        await eventually(lambda: server.waiters("k") == ["first", "second"], "both")
+        asked = server.calls("lock.acquire")
+        # The event loop stands still.
+        time.sleep(2.5)
+        await eventually(lambda: server.calls("lock.acquire") > asked, "the request again")
+        assert server.waiters("k") == ["first", "second"]
+        server.ask("LOCK.RELEASE", "k", "somebody")
+        assert await wait and [holder["owner"] for holder in server.holders("k")] == ["first"]
+        server.ask("LOCK.RELEASE", "k", "first")
+        await second
+    finally:
+        server.admin.config_set("lock.keep-place", 1000)
+        other.close()
+
+
+@pytest.mark.parametrize("gives_up", ["cancelled", "times out"])
+async def test_a_request_that_is_given_up_after_a_slice_leaves_the_queue(
+    api: Any, server: Server, gives_up: str, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("redislock._protocol.SLICE_S", 0.5)
+    server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+    limit_s = 1.7 if gives_up == "times out" else None
+    lock = api.locks.Lock(api.client(server.port), "k", timeout=600)
+    began = time.monotonic()
+    wait = asyncio.ensure_future(lock.acquire(blocking_timeout=limit_s))
+    await eventually(lambda: server.calls("lock.acquire") >= 4, "two more requests")
+    if limit_s is not None:
+        assert await wait is False and time.monotonic() - began >= limit_s
+    else:
+        wait.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await wait
+    assert not server.waiters("k")
+    server.ask("LOCK.RELEASE", "k", "somebody")
     assert server.info("k") is None
 
 
@@ -284,6 +338,43 @@ async def test_a_repeated_request_that_was_done_before_is_withdrawn(api: Any, se
     assert [holder["owner"] for holder in server.holders("k")] == ["another"]
 
 
+async def test_a_repeated_request_that_is_refused_is_withdrawn(api: Any, server: Server, monkeypatch: Any) -> None:
+    server.ask("ACL", "SETUSER", "clerk", "on", "nopass", "~*", "&*", "+@all")
+    try:
+        messages, deliver = held_back(monkeypatch)
+        server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+        client = api.client(server.port, username="clerk", password="any")
+        wait = asyncio.ensure_future(api.locks.Lock(client, "k", timeout=600, token="mine").acquire())
+        await eventually(lambda: server.waiters("k"), "a waiter")
+        server.ask("LOCK.RELEASE", "k", "somebody")
+        await eventually(lambda: messages, "the message")
+        assert [holder["owner"] for holder in server.holders("k")] == ["mine"]
+        server.ask("ACL", "SETUSER", "clerk", "-lock.acquire")
+        monkeypatch.undo()
+        deliver(*messages[0])
+        with pytest.raises(NoPermissionError):
+            await wait
+        assert server.info("k") is None
+    finally:
+        server.ask("ACL", "DELUSER", "clerk")
+
+
+async def test_a_request_that_is_sent_again_waits_no_longer_than_its_acquire(api: Any, server: Server) -> None:
+    server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+    client = api.client(server.port)
+    lock = api.locks.Lock(client, "k", timeout=60, token="mine")
+    wait = asyncio.ensure_future(lock.acquire(blocking_timeout=3))
+    await eventually(lambda: server.waiters("k"), "a waiter")
+    await eventually(lambda: fields(server.ask("LOCK.WAITERS", "k")[0])["waited"] > 2000, "a late message")
+    # As about an earlier request of the token.
+    link = _shared._links.of(client.connection_pool)._link
+    assert link is not None
+    message = json.dumps({"key": "k", "token": "mine", "outcome": "granted", "fence": 1, "holds": 1})
+    server.admin.publish(link.channel, message)
+    await eventually(lambda: server.calls("lock.acquire") >= 3, "the request again")
+    assert await wait is False and not server.waiters("k")
+
+
 @pytest.mark.parametrize("own_token", [False, True])
 async def test_only_a_token_that_was_used_before_asks_again(api: Any, server: Server, own_token: bool) -> None:
     token = "mine" if own_token else None
@@ -351,6 +442,24 @@ async def test_an_operator_ends_a_wait(api: Any, server: Server) -> None:
     with pytest.raises(api.locks.WrongTypeError):
         await wait
     assert server.ask("GET", "k") == "a string"
+
+
+async def test_a_request_that_was_superseded_takes_nothing_from_the_other(
+    api: Any, server: Server, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("redislock._protocol.SLICE_S", 0.5)
+    server.ask("LOCK.ACQUIRE", "k", "somebody", "PX", 60_000)
+    wait = asyncio.ensure_future(api.locks.Lock(api.client(server.port), "k", timeout=60, token="mine").acquire())
+    await eventually(lambda: server.calls("lock.acquire") >= 3, "a second slice")
+    other = redis.Redis(port=server.port)
+    words = ("LOCK.ACQUIRE", "k", "mine", "PX", 60_000, "BLOCK", 60_000)
+    others = asyncio.ensure_future(asyncio.to_thread(other.execute_command, *words))
+    with pytest.raises(api.locks.WaitCancelledError, match="superseded"):
+        await wait
+    assert server.waiters("k") == ["mine"] and not others.done()
+    server.ask("LOCK.RELEASE", "k", "somebody")
+    assert await others
+    other.close()
 
 
 async def test_names_and_tokens_that_are_no_text(api: Any, server: Server) -> None:

@@ -171,7 +171,7 @@ def _parsed(data: bytes, at: int) -> Tuple[Any, int]:
         return int(head), after
     if kind == b"+":
         return head, after
-    if kind == b"_" or head == b"-1":
+    if kind == b"_" or (head == b"-1" and kind in (b"$", b"*")):
         return None, after
     if kind == b"$":
         end = after + int(head)

@@ -18,6 +18,10 @@ clock = time.monotonic
 _event_mutex = threading.Lock()
 
 
+def _moment(deadline: Optional[float]) -> float:
+    return math.inf if deadline is None else deadline
+
+
 @dataclass
 class Granted:
     """A granted acquire. `deadline` is in seconds of the monotonic clock; None: no deadline."""
@@ -137,14 +141,34 @@ class Hold:
                 self._event.set()
 
     def granted(self, granted: Granted, mode: str) -> None:
+        deadline = granted.deadline
+        if self.fence == granted.fence and any(self.holds.values()):
+            # An acquire never shortens the lease of its owner.
+            deadline = max(deadline, self.deadline, key=_moment)
         if self.fence != granted.fence or self.granted_at is None:
             self.fence, self.granted_at = granted.fence, granted.granted_at
         self.holds[mode] = granted.holds
         self.slot = granted.slot
-        self.extend(granted.deadline)
+        self.extend(deadline)
+        if self.ended:
+            # Its release failed, and its owner acquires again.
+            self.ended = False
+            with _event_mutex:
+                if self._event is not None:
+                    self._event.clear()
 
     def extend(self, deadline: Optional[float]) -> None:
         self.deadline = deadline
+
+    def shorten(self, deadline: Optional[float]) -> None:
+        """A renewal may have set this deadline, so the earlier one applies."""
+        self.deadline = min(deadline, self.deadline, key=_moment)
+
+    def longest(self, lease: Lease) -> Lease:
+        """The longer of this lease and the rest of the current one."""
+        if lease.ms is None or self.deadline is None:
+            return Lease(None)
+        return Lease(max(lease.ms, math.ceil((self.deadline - clock()) * 1000)))
 
     def age(self) -> Optional[float]:
         """Seconds since the grant; None: unknown, because it was granted elsewhere."""

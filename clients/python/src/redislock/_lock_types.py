@@ -17,6 +17,9 @@ class Lease:
     def arguments(self) -> Command:
         return ("PERSIST",) if self.ms is None else ("PX", self.ms)
 
+    def shorter(self, other: Lease) -> Lease:
+        return self if other.ms is None or (self.ms is not None and self.ms <= other.ms) else other
+
 
 class LockType:
     """One lock type. `holds` is always the owner's count after the command, so every command can be sent again."""

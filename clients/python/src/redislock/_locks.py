@@ -396,7 +396,8 @@ class LockBase(Overridable):
     ) -> Steps[None]:
         """Records the grant as the hold of this thread or task, or releases it."""
         if hold.holds and (yield from self._lost_before(hold, request, granted)):
-            releasing = protocol.release_unchecked(pooled, Release(self.lock_type, request.token, 0), request.lease)
+            release, lease = Release(self.lock_type, request.token, 0), hold.longest(request.lease)
+            releasing = protocol.release_unchecked(pooled, release, lease)
             background = yield from protocol.cleanup(pooled, self.lock_type, request.token, releasing)
             request.open = False
             yield Join(background, protocol.CLEANUP_S)
@@ -433,7 +434,7 @@ class LockBase(Overridable):
         self._observed.notify("not_granted", request.token, wait=clock() - began, error=error)
         background: Optional[Background] = None
         if request.open:
-            steps = protocol.withdraw(pooled, request)
+            steps = protocol.withdraw(pooled, request, request.lease)
             if hold is not None:
                 hold.holds[self.lock_type.mode] = request.before
                 steps = self._withdrawn(hold, request, pooled)
@@ -447,7 +448,8 @@ class LockBase(Overridable):
             yield Join(background, protocol.CLEANUP_S)
 
     def _withdrawn(self, hold: Hold, request: protocol.Request, pooled: Any) -> Steps[None]:
-        yield from protocol.withdraw(pooled, request)
+        lease = hold.longest(request.lease) if any(hold.holds.values()) else request.lease
+        yield from protocol.withdraw(pooled, request, lease)
         if request.before or not any(hold.holds.values()):
             return
         # If the token still holds the lock, it is in the other mode, which keeps the fence of the withdrawn upgrade.
@@ -474,13 +476,15 @@ class LockBase(Overridable):
         held = yield from self._asked(hold)
         return held is None or held.holds <= granted.holds
 
-    def _background_of(self, hold: Hold, into: List[Background]) -> Sequence[Spawn]:
+    def _background_of(self, hold: Hold, into: List[Background], renew_at_once: bool = False) -> Sequence[Spawn]:
         kept, session, spawns = weakref.ref(hold), hold.session_transport, []
         if session is not None:
             steps = protocol.session_loop(session, str(self.name), self.lock_type, kept, self.on_lost)
             spawns.append(Spawn(steps, f"redislock session {self.name!s}", into=into))
         if self.auto_renew:
-            steps = protocol.renewal_loop(self._transport(), str(self.name), self.lock_type, kept, self.on_lost)
+            steps = protocol.renewal_loop(
+                self._transport(), str(self.name), self.lock_type, kept, self.on_lost, renew_at_once
+            )
             spawns.append(Spawn(steps, f"redislock renew {self.name!s}", into=into, pauses=True))
         if self.on_lost is not None and session is None:
             steps = protocol.deadline_loop(kept, self.on_lost)
@@ -495,23 +499,38 @@ class LockBase(Overridable):
         kept = self.local.hold is hold
         if kept and not hold.fence and (yield from self._asked(hold)) is None:
             yield from self._lost_while(hold, doing)
-        if not (yield from protocol.renew(self._transport(), self.lock_type, hold, lease)):
+        # Now, so that a renewal that is in flight finds out that it may overwrite this one, and is followed by another.
+        before, hold.lease = hold.lease, lease
+        try:
+            is_held = yield from protocol.renew(self._transport(), self.lock_type, hold, lease)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            # The server may have either lease.
+            hold.lease = before.shorter(lease)
+            if hold.background and self.auto_renew:
+                yield from self._restart_background(hold, renew_at_once=True)
+            raise
+        if not is_held:
             yield from self._lost_while(hold, doing)
-        hold.lease = lease
         if kept:
-            # Start the new ones before stopping the old: if that fails, the old ones keep the hold.
-            old = list(hold.background)
-            try:
-                for spawn in self._background_of(hold, hold.background):
-                    yield spawn
-            except BaseException:
-                for each in hold.background[len(old) :]:
-                    each.stop()
-                del hold.background[len(old) :]
-                raise
-            for each in old:
+            yield from self._restart_background(hold)
+
+    def _restart_background(self, hold: Hold, renew_at_once: bool = False) -> Steps[None]:
+        # Start the new ones before stopping the old: if that fails, the old ones keep the hold.
+        old = list(hold.background)
+        try:
+            for spawn in self._background_of(hold, hold.background, renew_at_once):
+                yield spawn
+        except BaseException:
+            for each in hold.background[len(old) :]:
                 each.stop()
-            del hold.background[: len(old)]
+            del hold.background[len(old) :]
+            raise
+        for each in old:
+            each.stop()
+        # A release with `at_least` waits for a renewal that is in flight.
+        hold.background[: len(old)] = [each for each in old if not each.is_over()]
 
     def _ending(self, drop: int, failed: bool) -> Ending:
         """Begins a release: from here on the hold that it ends is no longer renewed."""
@@ -600,7 +619,7 @@ class LockBase(Overridable):
         grant = hold.grant()
         # The session's connection was closed first, so the server may have released the lock already.
         report = report and not (ending.last and hold.session_transport is not None)
-        resend = protocol.resend_while(hold.lease)
+        resend = protocol.resend_while(hold.longest(hold.lease))
         try:
             yield from protocol.join(ending.renewals)
             was_held = yield from protocol.release(transport, ending.release, hold, resend, CONNECT_S)
@@ -654,6 +673,8 @@ class LockBase(Overridable):
         if additional_time in (math.inf, -math.inf):
             raise ValueError("additional_time must be finite")
         ms = durations.milliseconds(durations.seconds("additional_time", additional_time))
+        if hold.lost:
+            yield from self._lost_while(hold, "extend")
         if not replace_ttl:
             held = yield from self._asked(hold)
             if held is None:
@@ -671,6 +692,8 @@ class LockBase(Overridable):
         hold = self._held("Cannot reacquire an unlocked lock")
         if self.timeout is None:
             raise self._error(LockError, "Cannot reacquire a lock with no timeout")
+        if hold.lost:
+            yield from self._lost_while(hold, "reacquire")
         yield from self._renewing(hold, self._lease(), "reacquire")
         return True
 

@@ -39,6 +39,9 @@ logger = logging.getLogger("redislock")
 
 # BLOCK for a socket without a timeout.
 SLICE_S = 5.0
+# BLOCK of a request that waits for a message, in slices: if the client is paused at the end of a slice for longer than
+# lock.keep-place (1 s), the request is still queued.
+QUEUED_SLICES = 2
 # A wait is reported as queued after this time.
 QUEUED_S = 0.1
 # A reply that has not come by then counts as lost: our limit for a socket without a timeout.
@@ -224,7 +227,7 @@ def acquire(
                 if waits and isinstance(answer, Granted) and request.is_late(sent):
                     answer = yield from _with_deadline(transport, request, answer, ends)
             except REDIS_ERRORS as error:
-                request.unanswered = request.unanswered or may_have_run(error)
+                request.unanswered = request.unanswered or may_have_run(error) or transport.is_queued
                 if request.executing and may_have_run(error):
                     raise
                 if code(error) == "WRONGTYPE" and poll_s is None:
@@ -258,7 +261,7 @@ def acquire(
                 if ends is not None and clock() + pause > ends:
                     return None
                 yield Pause(pause)
-            elif ends is not None and clock() >= ends:
+            elif ends is not None and clock() >= ends and not transport.is_queued:
                 return None
     except REDIS_ERRORS:
         request.open = request.unanswered
@@ -350,16 +353,17 @@ def _ask_alone(
     sent = clock()
     attempt_s = _attempt_s(ends)
     within_s = min(REPLY_MARGIN_S, attempt_s)
-    block_ms = None
+    block_ms, queued = None, None
     if waits:
-        slice_s = slice_of(transport.socket_timeout())
-        if request.on_queued is not None:
-            slice_s = min(slice_s, QUEUED_S)
-        block_s = slice_s if ends is None else min(slice_s, max(0.0, ends - sent))
+        longest_s = slice_of(transport.socket_timeout())
+        slice_s = longest_s if request.on_queued is None else min(longest_s, QUEUED_S)
+        block_s = QUEUED_SLICES * longest_s if transport.by_message else slice_s
+        if ends is not None:
+            block_s = min(block_s, max(0.0, ends - sent))
         block_ms = max(1, round(block_s * 1000))
         within_s = min(block_s + REPLY_MARGIN_S, attempt_s)
+        queued = Queued(request.lock_type.names, request.token, block_ms, slice_s, request.is_new, request.command)
     command = request.command(block_ms)
-    queued = None if block_ms is None else Queued(request.lock_type.names, request.token, block_ms, request.is_new)
     connect_s = min(CONNECT_S, attempt_s)
     reply = yield Send(transport, command, within_s, waits=waits, connect_s=connect_s, queued=queued, behind=behind)
     return reply if behind else request.answer(reply, sent)
@@ -409,12 +413,12 @@ def cleanup(transport: Any, lock_type: LockType, token: bytes, steps: Steps[None
     return background
 
 
-def withdraw(transport: Any, request: Request) -> Steps[None]:
-    """Removes the request from the queue, or releases its grant."""
+def withdraw(transport: Any, request: Request, lease: Lease) -> Steps[None]:
+    """Removes the request from the queue, or releases its grant. `lease`: the longest that it may have."""
     # Cancel first: a release alone could arrive just before the grant.
-    yield from _sent(transport, _always(request.lock_type.cancel(request.token)), request.lease)
+    yield from _sent(transport, _always(request.lock_type.cancel(request.token)), lease)
     release = Release(request.lock_type, request.token, request.before, failed=request.coalesce)
-    yield from release_unchecked(transport, release, request.lease)
+    yield from release_unchecked(transport, release, lease)
 
 
 def release_unchecked(transport: Any, release: Release, lease: Lease) -> Steps[None]:
@@ -480,7 +484,7 @@ def release(
         except REDIS_ERRORS as error:
             if means_lost(error):
                 if ending.lock_type.release_each(ending.token):
-                    each = _release_each_unchecked(transport, ending, hold.lease)
+                    each = _release_each_unchecked(transport, ending, hold.longest(hold.lease))
                     background = yield from cleanup(transport, ending.lock_type, ending.token, each)
                     yield Join(background, CLEANUP_S)
                 return False
@@ -500,20 +504,24 @@ def release(
 
 
 def renew(transport: Any, lock_type: LockType, hold: Hold, lease: Lease) -> Steps[bool]:
-    """Restarts the lease from now; False: lost."""
+    """Restarts the lease from now; False: lost. If the reply is lost, the hold has the earlier of both deadlines."""
     resend = Resend(RESEND_S)
     while True:
         sent = clock()
         try:
             reply = yield Send(transport, lock_type.renew(hold.token, lease), REPLY_MARGIN_S)
-        except REDIS_ERRORS as error:
+        except BaseException as error:
+            if not isinstance(error, REDIS_ERRORS) or may_have_run(error):
+                hold.shorten(_deadline(sent, lease))
+            if not isinstance(error, REDIS_ERRORS):
+                raise
             if means_lost(error):
                 return False
             if not is_transient(error) or resend.expired():
                 raise translated(error, "")
             yield resend.pause()
             continue
-        if not _is_renewed(reply):
+        if not _is_renewed(reply) or hold.loss_reported:
             return False
         hold.renewed(_deadline(sent, lease))
         return True
@@ -600,6 +608,8 @@ def held(transport: Any, lock_type: LockType, token: bytes, name: str) -> Steps[
 
 def execute(transport: Any, lock_type: LockType, hold: Hold, name: str, command: Command) -> Steps[Any]:
     """Sends LOCK.EXEC. Resends it only if the command did not run for certain."""
+    if hold.lost:
+        raise _not_run(name)
     resend, moving = Resend(RESEND_S), Resend(RELEASE_S)
     reply_to = _reply_to(command)
     while True:
@@ -652,10 +662,15 @@ OnLost = Callable[[Grant], Any]
 
 
 def renewal_loop(
-    transport: Any, name: str, lock_type: LockType, hold: "weakref.ref[Hold]", on_lost: Optional[OnLost]
+    transport: Any,
+    name: str,
+    lock_type: LockType,
+    hold: "weakref.ref[Hold]",
+    on_lost: Optional[OnLost],
+    at_once: bool = False,
 ) -> Steps[None]:
-    """Renews after each third of the lease, and so reports a loss within a third."""
-    yield from _check_loop(transport, name, hold, on_lost, lambda kept: lock_type.renew(kept.token, kept.lease), None)
+    """Renews after each third of the lease, and so reports a loss within a third. `at_once`: renews at once as well."""
+    yield from _check_loop(transport, name, hold, on_lost, lock_type.renew, None, at_once)
 
 
 def session_loop(
@@ -663,7 +678,7 @@ def session_loop(
 ) -> Steps[None]:
     """Checks a session, whose lease the server renews: the lock is lost when the connection ends, or when the check
     after each third of the lease says so."""
-    yield from _check_loop(transport, name, hold, on_lost, lambda kept: lock_type.held(kept.token), transport)
+    yield from _check_loop(transport, name, hold, on_lost, lambda token, _: lock_type.held(token), transport)
 
 
 def _check_loop(
@@ -671,11 +686,12 @@ def _check_loop(
     name: str,
     hold: "weakref.ref[Hold]",
     on_lost: Optional[OnLost],
-    command: Callable[[Hold], Command],
+    command: Callable[[bytes, Lease], Command],
     until_closed: Any,
+    failed: bool = False,
 ) -> Steps[None]:
     backoff = Backoff()
-    failed = False
+    overtaken = False
     while True:
         kept = hold()
         if kept is None or kept.ended:
@@ -683,15 +699,18 @@ def _check_loop(
         assert kept.lease.ms is not None, "auto_renew and session need a lease"
         third_s = kept.lease.ms / 3000
         del kept
-        yield Pause(min(third_s, backoff.next(None)) if failed else third_s, until_closed)
+        # These steps may have been stopped, and would end at a pause.
+        if not overtaken:
+            yield Pause(min(third_s, backoff.next(None)) if failed else third_s, until_closed)
         kept = hold()
         if kept is None or kept.ended:
             return
-        sent = clock()
-        # A session has no local deadline, so a late reply must not end it.
-        ends_s = REPLY_MARGIN_S if until_closed is not None or kept.deadline is None else kept.deadline - sent
+        sent, lease = clock(), kept.lease
+        # Not until the deadline, because a retry may have a new connection. A session has no local deadline, so a late
+        # reply must not end it.
+        left_s = REPLY_MARGIN_S if until_closed is not None or kept.deadline is None else kept.deadline - sent
         try:
-            reply = yield Send(transport, command(kept), max(0.05, ends_s))
+            reply = yield Send(transport, command(kept.token, lease), max(0.05, min(REPLY_MARGIN_S, left_s)))
             is_held = reply is not None and reply != 0
         except Exception as error:
             # A session has no local deadline, so if its check fails for any reason, nothing else reports the loss.
@@ -699,18 +718,25 @@ def _check_loop(
                 if not isinstance(error, REDIS_ERRORS):
                     raise
                 if not means_lost(error) and not kept.lost:
+                    overtaken = kept.lease is not lease
+                    if overtaken:
+                        kept.shorten(_deadline(sent, lease))
                     level = logging.DEBUG if failed else logging.WARNING
                     logger.log(level, "%s: not renewed, retrying until the lease expires: %s", name, described(error))
                     failed = True
                     continue
             is_held = False
-        if not is_held:
+        if not is_held or kept.loss_reported:
             yield from lose(kept, on_lost)
             return
-        if until_closed is None:
-            kept.renewed(_deadline(sent, kept.lease))
+        overtaken = until_closed is None and kept.lease is not lease
+        if overtaken:
+            # The caller renewed meanwhile, and the server may have read that request first: renew again.
+            kept.shorten(_deadline(sent, lease))
+        elif until_closed is None:
+            kept.renewed(_deadline(sent, lease))
         else:
-            kept.extend(_deadline(sent, kept.lease))
+            kept.extend(_deadline(sent, lease))
         failed, backoff = False, Backoff()
         del kept
 

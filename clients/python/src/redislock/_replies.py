@@ -120,8 +120,18 @@ def mark_unsent(error: BaseException) -> None:
     setattr(error, _UNSENT, True)
 
 
+_REPEATED = "redislock_repeated"
+
+
+def mark_repeated(error: BaseException) -> None:
+    """Marks the error reply to a request that was sent before, and may be queued or granted since then."""
+    setattr(error, _REPEATED, True)
+
+
 def may_have_run(error: BaseException) -> bool:
     """True if the server may have executed the command, and only the reply is missing."""
+    if getattr(error, _REPEATED, False):
+        return True
     if isinstance(error, BusyLoadingError) or getattr(error, _UNSENT, False):
         return False
     return isinstance(error, (ConnectionError, TimeoutError))

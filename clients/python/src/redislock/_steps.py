@@ -21,13 +21,16 @@ CONNECT_S = 2.0
 
 
 class Queued(NamedTuple):
-    """The request that a message may answer: the message names one of the keys, and the token. `is_new`: no request
-    before this acquire had the token."""
+    """The request that a message may answer: the message names one of the keys, and the token. `slice_s`: how long to
+    wait for it. `is_new`: no request before this acquire had the token. `command`: the request with this BLOCK in
+    milliseconds."""
 
     names: Sequence[Argument]
     token: bytes
     block_ms: int
+    slice_s: float
     is_new: bool
+    command: Callable[[int], Command]
 
 
 class Behind(NamedTuple):

@@ -183,7 +183,7 @@ class Renewal(Background):
 
     def is_over(self) -> bool:
         # The threads of the parent do not run in a forked child.
-        return self._is_over or self._renewer is not _renewer
+        return (self._is_over and not self._running.locked()) or self._renewer is not _renewer
 
     def join(self, longest_s: Optional[float]) -> None:
         """Waits for a command in flight; after stop() no other follows."""

@@ -26,6 +26,7 @@ class Transport:
     """Must not be used by two threads at once. `own`: use one connection for all commands."""
 
     by_message = False
+    is_queued = False
     _stale = False
     _ask: Optional[AskError] = None
     _pinned = False
@@ -50,7 +51,6 @@ class Transport:
     def pin(self) -> None:
         """From here on the connection is never replaced: a session ends with it, and WAIT covers only its writes."""
         self._pinned = True
-        _sessions.add(self)
 
     def is_closed(self) -> bool:
         """True if the dedicated connection has ended, or has unexpected data to read."""
@@ -257,6 +257,8 @@ class Transport:
             self.close()
             ask, self._ask = self._ask, None
             self._asking = ask is not None
+            # Now, because a child may be forked while the request waits.
+            _sessions.add(self)
             self._connection, self._connection_pool = new_connection(pool, ask, step.connect_s), pool
         return self._connection
 

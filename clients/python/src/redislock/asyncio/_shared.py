@@ -26,7 +26,7 @@ from .._cleanups import Cleanups, cleanups_of
 from .._connections import new_connection
 from .._fast_path import packed
 from .._hold import clock
-from .._replies import check_node, described, mark_unsent
+from .._replies import check_node, described, mark_repeated, mark_unsent
 from .._steps import Argument, Command, Queued, Send
 from ._transport import Transport
 
@@ -49,12 +49,19 @@ class SharedTransport:
     """Sends the commands of one lock over its client's shared connection."""
 
     by_message = True
+    # The link on which the slice of a request has ended while the request is still queued.
+    _queued_at: Optional[Link] = None
 
     def __init__(self, client: Any, key: Argument) -> None:
         self._client = client
         self._key = key
         # An earlier wait ended without its message: that may still come, or the request is still queued.
         self._message_pending = False
+
+    @property
+    def is_queued(self) -> bool:
+        """True if the last request that was sent is still queued, although `send` has returned nil."""
+        return self._queued_at is not None
 
     def socket_timeout(self) -> Optional[float]:
         # Reads of the shared connection have no socket timeout.
@@ -83,20 +90,36 @@ class SharedTransport:
     async def _wait(self, link: Link, step: Send, queued: Queued) -> Any:
         encoder = self._client.get_encoder()
         about = [(_as_in_message(encoder.encode(name)), _as_in_message(queued.token)) for name in queued.names]
-        command = (*step.command, "NOTIFY", link.channel)
         within_s = protocol.REPLY_MARGIN_S if step.within_s is None else min(protocol.REPLY_MARGIN_S, step.within_s)
         block_s = queued.block_ms / 1000
-        over = clock() + block_s
+        began = clock()
+        over = began + block_s
+        is_last = queued.slice_s >= block_s
+
+        async def request() -> Any:
+            block_ms = max(1, round((over - clock()) * 1000))
+            return await link.request((*queued.command(block_ms), "NOTIFY", link.channel), within_s)
+
         late_s = LATE_MESSAGE_S if step.within_s is None else max(0.0, min(LATE_MESSAGE_S, step.within_s - block_s))
+        until = over + late_s if is_last else began + queued.slice_s
         waiter = link.register(about)
+        queued_at, self._queued_at = self._queued_at, None
         message_pending, self._message_pending = self._message_pending, True
-        may_be_superseded, asked_again = message_pending, False
+        # If the request of the slice before is still queued here, this one takes over its position without a message.
+        may_be_superseded, asked_again = message_pending and queued_at is not link, False
         try:
-            reply = await link.request(command, within_s)
+            reply = await request()
             waiter.is_owed = waiter.is_owed and _is_queued(reply)
+            if not _is_queued(reply) and queued_at is link and await waiter.next(LATE_MESSAGE_S) is None:
+                # It was queued when its last slice ended, so there is a message. The subscription may be dead.
+                link.end(ConnectionError("no message about a queued request"))
             while _is_queued(reply):
-                message = await waiter.next(over + late_s - clock())
+                message = await waiter.next(until - clock())
                 outcome = None if message is None else message.get("outcome")
+                if outcome is None and not is_last:
+                    # The next request takes over its position, and gets its message.
+                    self._queued_at, waiter.is_owed = link, False
+                    return None
                 if outcome is None:
                     if not asked_again:
                         # The subscription may be dead.
@@ -106,8 +129,8 @@ class SharedTransport:
                     reply = _granted(queued.token, message)
                 elif outcome == "granted":
                     # The message may concern an earlier request of this token. The reply to the same request decides.
-                    reply = await link.request(command, within_s)
-                    may_be_superseded = asked_again = True
+                    may_be_superseded = asked_again = waiter.is_owed = True
+                    reply = await request()
                     waiter.is_owed = _is_queued(reply) or message is ASK_AGAIN
                 elif outcome == "timeout":
                     # If it is too early for this request, it concerns an earlier one.
@@ -121,6 +144,8 @@ class SharedTransport:
                     reply = [None, message["fence"]]
                 elif outcome == "superseded":
                     if not may_be_superseded and not waiter.has_twin:
+                        # The position belongs to the other request now, so it is not withdrawn.
+                        message_pending = asked_again = False
                         raise ResponseError("UNBLOCKED superseded by a newer request")
                     may_be_superseded = False
                 elif outcome == "cancelled":
@@ -130,8 +155,11 @@ class SharedTransport:
                     raise ConnectionError(f"The wait was cancelled: {outcome}")
             self._message_pending = False
             return reply
-        except ResponseError:
-            self._message_pending = waiter.is_owed = False
+        except ResponseError as error:
+            if message_pending or asked_again:
+                mark_repeated(error)
+            else:
+                self._message_pending = waiter.is_owed = False
             raise
         finally:
             waiter.leave(max(0.0, over - clock()) + VERY_LATE_S)

@@ -23,6 +23,7 @@ class Transport:
     """`own`: use one connection for all commands."""
 
     by_message = False
+    is_queued = False
     _stale = False
     _ask: Optional[AskError] = None
     _pinned = False
@@ -55,7 +56,6 @@ class Transport:
     def pin(self) -> None:
         """From here on the connection is never replaced: a session ends with it, and WAIT covers only its writes."""
         self._pinned = True
-        _sessions.add(self)
 
     def is_closed(self) -> bool:
         """True if the dedicated connection has ended. Asks its reader, because every check of redis-py reads from the
@@ -246,6 +246,8 @@ class Transport:
             await self.close()
             ask, self._ask = self._ask, None
             self._asking = ask is not None
+            # Now, because a child may be forked while the request waits.
+            _sessions.add(self)
             self._connection, self._connection_pool = new_connection(pool, ask, step.connect_s), pool
         return self._connection
 
