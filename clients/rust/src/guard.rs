@@ -31,6 +31,9 @@ pub struct Guard {
     /// The number of the owner's holds that this guard releases.
     holds: u32,
     end: StdMutex<End>,
+    /// From the start of a release until it has succeeded or goes on in the background: no acquire of the owner comes
+    /// in between, because the release would then end its grant.
+    releasing: StdMutex<Option<Prompt>>,
 }
 
 /// What to do when the guard is dropped.
@@ -45,7 +48,8 @@ impl Guard {
     /// `holds`: how many of the owner's holds it releases. `dropped`: what dropping it reports about the work.
     pub(crate) fn new(hold: Arc<Hold>, family: Arc<Family>, granted: Granted, holds: u32, dropped: Work) -> Guard {
         let Granted { fence, slot, received, .. } = granted;
-        Guard { hold, family, fence, slot, since: received, holds, end: StdMutex::new(End::Release(dropped)) }
+        let (end, releasing) = (StdMutex::new(End::Release(dropped)), StdMutex::default());
+        Guard { hold, family, fence, slot, since: received, holds, end, releasing }
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
@@ -135,10 +139,13 @@ impl Guard {
     /// If the future is dropped early, or the release fails, it is retried in the background.
     pub(crate) async fn end(&self, work: Work) -> Result<()> {
         self.set_end(End::Release(work));
-        let prompt = self.hold.turn(self.family.mode()).comes_first();
+        let turn = self.hold.turn(self.family.mode());
+        self.set_releasing(Some(turn.comes_first()));
+        let prompt = turn.comes_first();
         let released = self.held().release(work, prompt, Caller::Waits).await;
         if let Ok(()) | Err(Error::LockLost) = released {
             self.set_end(End::Nothing);
+            self.set_releasing(None);
         }
         released
     }
@@ -175,6 +182,10 @@ impl Guard {
         *self.end.lock().expect("nothing panics while it is locked") = end;
     }
 
+    fn set_releasing(&self, releasing: Option<Prompt>) {
+        *self.releasing.lock().expect("nothing panics while it is locked") = releasing;
+    }
+
     /// Hands off the lock to another process: nothing is released, and this client stops renewing the lease. The other
     /// process calls [`Guard::from_token`] with this token before the lease expires. The lock of a session cannot be
     /// handed off: if this is its only guard, it is released with its connection.
@@ -197,6 +208,9 @@ impl Guard {
     /// `lock.max-lease`.
     pub async fn extend(&self, by: Duration) -> Result<()> {
         checked(by)?;
+        if self.is_lost() {
+            return self.lost_now();
+        }
         let Some(held) = protocol::ask_held(&self.transport(), &self.family, &self.hold.token).await? else {
             return self.lost_now();
         };
@@ -204,7 +218,9 @@ impl Guard {
         self.renew(left.saturating_add(by)).await
     }
 
-    /// Restarts the lease: it expires this long from now. Later renewals use this length as well.
+    /// Restarts the lease: it expires this long from now. Later renewals use this length as well. Waits for the reply
+    /// to an automatic renewal that is under way. After [`Error::Redis`] the lease may have been restarted, and
+    /// [`Guard::remaining`] is that of the shorter one.
     ///
     /// # Errors
     /// The errors of [`Guard::extend`].
@@ -212,7 +228,6 @@ impl Guard {
         checked(lease)?;
         match protocol::renew(&self.transport(), &self.family, &self.hold, Some(lease)).await? {
             Ownership::Held => {
-                self.hold.renewed_with(lease);
                 let observed = &self.hold.connector.observed;
                 observed.notify(EventKind::Renewed, &self.family, self.token(), Some(self.fence));
                 Ok(())
@@ -305,7 +320,7 @@ impl Held {
         let transport = Transport::pooled(&hold.connector, family.key());
         let session = hold.session().filter(|_| is_last);
         let resend = match caller {
-            Caller::Gone if left == 0 => Resend::behind(hold.remaining()),
+            Caller::Gone if left == 0 => Resend::behind(hold.left_on_server()),
             Caller::Gone | Caller::Waits => Resend::of_a_release(),
         };
         let released = protocol::release(&transport, family, &hold.token, release, resend, session).await;

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex as StdMutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{watch, Mutex, MutexGuard};
 use tokio::task::AbortHandle;
 
 use crate::connector::Connector;
-use crate::family::{Family, Mode};
+use crate::family::{Family, Lease, Mode};
 use crate::observer::EventKind;
 use crate::transport::Transport;
 use crate::turn::Turn;
@@ -50,14 +50,30 @@ pub(crate) struct Hold {
     /// The connection of a session.
     session: OnceLock<Transport>,
     renewal: StdMutex<Option<Renewal>>,
+    /// Locked while a renewal waits for its reply.
+    renewing: Mutex<()>,
     /// True once the observer was notified of the loss.
     is_loss_reported: AtomicBool,
 }
 
-/// The task that renews or checks the hold, and the channel for a new lease length.
+/// The task that renews or checks the hold, and the channel for what it sends next.
 struct Renewal {
     task: AbortHandle,
-    length: watch::Sender<Duration>,
+    next: watch::Sender<NextRenewal>,
+}
+
+/// When the next automatic renewal is due, and the length of its lease.
+#[derive(Clone, Copy)]
+pub(crate) struct NextRenewal {
+    pub(crate) lease: Duration,
+    pub(crate) due: Instant,
+}
+
+impl NextRenewal {
+    /// After a renewal or a grant just now.
+    pub(crate) fn after_third_of(lease: Duration) -> NextRenewal {
+        NextRenewal { lease, due: Instant::now() + lease / 3 }
+    }
 }
 
 /// The holds of one mode. Acquires and releases run one at a time, because each states the resulting count.
@@ -73,6 +89,9 @@ struct Holds {
 struct Status {
     state: State,
     deadline: Option<Instant>,
+    /// Until when the server may have the hold, which is later than the deadline after a longer renewal whose reply
+    /// did not arrive, or arrived too late; None: no limit.
+    expires: Option<Instant>,
     /// While its connection lives the server renews the lease, so no local deadline applies.
     is_session: bool,
     /// The time of the first grant; None: not granted yet.
@@ -112,6 +131,7 @@ impl Hold {
             status: Watched::new(Status {
                 state: State::Open,
                 deadline: None,
+                expires: None,
                 is_session: false,
                 since: None,
                 kept_until: None,
@@ -121,6 +141,7 @@ impl Hold {
             read: Holds::default(),
             session: OnceLock::new(),
             renewal: StdMutex::default(),
+            renewing: Mutex::default(),
             is_loss_reported: AtomicBool::new(false),
         }
     }
@@ -150,7 +171,10 @@ impl Hold {
         let is_new_grant = self.fence.swap(granted.fence, Ordering::SeqCst) != granted.fence;
         let kept = at_least.filter(|_| is_new_grant).and_then(|at_least| granted.received.checked_add(at_least));
         self.status.modify(|status| {
-            status.deadline = granted.deadline;
+            let is_first = status.since.is_none();
+            // An acquire never shortens the lease of an owner that holds the lock.
+            status.deadline = if is_first { granted.deadline } else { later(status.deadline, granted.deadline) };
+            status.expires = if is_first { granted.deadline } else { later(status.expires, granted.deadline) };
             status.since.get_or_insert(granted.received);
             status.kept_until = status.kept_until.max(kept);
         });
@@ -181,8 +205,35 @@ impl Hold {
         self.held(mode.other()) == 0
     }
 
-    pub(crate) fn extend(&self, deadline: Option<Instant>) {
-        self.status.modify(|status| status.deadline = deadline);
+    /// For one renewal, until its reply has come: one at a time, because an automatic renewal that reaches the server
+    /// after a longer one of the caller would shorten the lease unnoticed.
+    pub(crate) async fn renewing(&self) -> MutexGuard<'_, ()> {
+        self.renewing.lock().await
+    }
+
+    /// A renewal that was sent at this time succeeded. False: the hold had become lost before, and stays lost.
+    pub(crate) fn renewed(&self, sent: Instant, lease: Lease) -> bool {
+        let deadline = lease.and_then(|lease| sent.checked_add(lease));
+        self.status.modify(|status| {
+            let is_lost = status.is_lost();
+            if is_lost {
+                status.expires = later(status.expires, deadline);
+            } else {
+                (status.deadline, status.expires) = (deadline, deadline);
+            }
+            !is_lost
+        })
+    }
+
+    /// A renewal that was sent at this time may have run: the lease is either the old or the new one.
+    pub(crate) fn maybe_renewed(&self, sent: Instant, lease: Lease) {
+        let now = Instant::now();
+        self.status.modify(|status| {
+            if let Some(deadline) = lease.and_then(|lease| sent.checked_add(lease)) {
+                status.deadline = Some(status.deadline.map_or(deadline, |known| known.min(deadline)));
+            }
+            status.expires = later(status.expires, lease.and_then(|lease| now.checked_add(lease)));
+        });
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
@@ -192,6 +243,20 @@ impl Hold {
     /// The remaining time of the lease; None: no lease.
     pub(crate) fn remaining(&self) -> Option<Duration> {
         self.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+
+    /// How long the server may still have the hold; None: no limit.
+    pub(crate) fn left_on_server(&self) -> Option<Duration> {
+        self.status.get().expires.map(|expires| expires.saturating_duration_since(Instant::now()))
+    }
+
+    /// How long to retry the withdrawal of a request with this lease; None: no limit. If the owner holds the lock, the
+    /// request's lease may have extended that of the hold, and never shortened it.
+    pub(crate) fn withdrawal_limit(&self, lease: Lease) -> Option<Duration> {
+        match self.status.get().since {
+            Some(_) => lease.zip(self.left_on_server()).map(|(lease, left)| lease.max(left)),
+            None => lease,
+        }
     }
 
     /// True if the hold is known to be lost, at the latest when the lease has expired by the local clock.
@@ -274,14 +339,21 @@ impl Hold {
         self.session.get()
     }
 
-    pub(crate) fn renewed_by(&self, task: AbortHandle, length: watch::Sender<Duration>) {
-        *self.renewal.lock().expect(UNPOISONED) = Some(Renewal { task, length });
+    pub(crate) fn renewed_by(&self, task: AbortHandle, next: watch::Sender<NextRenewal>) {
+        *self.renewal.lock().expect(UNPOISONED) = Some(Renewal { task, next });
     }
 
     /// A renewal on request succeeded, so later renewals use its length.
     pub(crate) fn renewed_with(&self, lease: Duration) {
         if let Some(renewal) = self.renewal.lock().expect(UNPOISONED).as_ref() {
-            renewal.length.send_replace(lease);
+            renewal.next.send_replace(NextRenewal::after_third_of(lease));
+        }
+    }
+
+    /// Makes the next automatic renewal due.
+    pub(crate) fn renew_now(&self) {
+        if let Some(renewal) = self.renewal.lock().expect(UNPOISONED).as_ref() {
+            renewal.next.send_modify(|next| next.due = Instant::now());
         }
     }
 
@@ -291,4 +363,9 @@ impl Hold {
             Mode::Read => &self.read,
         }
     }
+}
+
+/// The later of two deadlines; None: no deadline.
+fn later(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.zip(other).map(|(one, other)| one.max(other))
 }

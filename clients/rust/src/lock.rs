@@ -11,7 +11,7 @@ use crate::connector::Connector;
 use crate::error::{Error, Result};
 use crate::family::{integer, Family, Lease, Work};
 use crate::guard::Guard;
-use crate::hold::{Granted, Hold};
+use crate::hold::{Granted, Hold, NextRenewal};
 use crate::info::Info;
 use crate::observer::{Attempt, EventKind};
 use crate::pause::Wait;
@@ -534,8 +534,8 @@ impl Lock {
         // Holds in the other mode may have been released meanwhile.
         let kept = other_holds.min(hold.kept(mode.other()));
         let is_short = kept > 0 && granted.holds.is_some_and(|holds| holds < request.holds.saturating_add(kept));
-        if is_short || (before > 0 && hold.fence() != granted.fence) {
-            // It is a new grant, so the earlier holds are lost, and the new one is released.
+        if is_short || (before > 0 && (hold.fence() != granted.fence || hold.is_lost())) {
+            // It is a new grant, or the loss of the earlier holds was reported meanwhile: all of them are released.
             hold.lose(&self.family);
             Box::pin(cleanup.run(0)).await;
             return Err(Error::LockLost);
@@ -566,7 +566,7 @@ impl Lock {
     async fn start_renewal(&self, hold: &Arc<Hold>, transport: Transport) {
         let Some(lease) = self.lease else { return };
         let (weak, family) = (Arc::downgrade(hold), self.family.clone());
-        let (length, given) = watch::channel(lease);
+        let (next, given) = watch::channel(NextRenewal::after_third_of(lease));
         let task = match self.renewal {
             Renewal::Client => tokio::spawn(renewal_loop(weak, family, given)),
             Renewal::Server => {
@@ -576,7 +576,7 @@ impl Lock {
             }
             Renewal::None => return,
         };
-        hold.renewed_by(task.abort_handle(), length);
+        hold.renewed_by(task.abort_handle(), next);
     }
 
     /// COALESCE needs a mutex that waits in the queue and is freed by its release.
@@ -654,14 +654,16 @@ impl Guard {
         let Some(held) = protocol::ask_held(&transport, family, &hold.token).await? else {
             return Err(Error::LockLost);
         };
-        let deadline = held.left.map(|left| asked + left);
+        // With automatic renewal the first renewal sets it: a lease that expires locally before the reply is renewed.
+        let renews = lock.renewal == Renewal::Client;
+        let deadline = held.left.filter(|_| !renews).map(|left| asked + left);
         let slot = match **family {
             Family::Slot { .. } => protocol::ask_slot(&transport, family, &hold.token).await?,
             _ => None,
         };
         let granted = Granted { fence: held.fence, slot, deadline, received: Instant::now(), holds: Some(held.holds) };
         hold.granted(family.mode(), held.holds, granted, None);
-        if lock.renewal == Renewal::Client {
+        if renews {
             // Renew now: the lease may expire before the first renewal, which is due after a third of it.
             if protocol::renew(&transport, family, &hold, lock.lease).await? == Ownership::Lost {
                 return Err(Error::LockLost);

@@ -258,7 +258,11 @@ async fn ask(
             Err(failure) => Err(Failure { may_have_run: false, ..failure }),
         };
         let acquired = match asked {
-            Ok(acquired) => acquired,
+            Ok(acquired) => {
+                cleanup.is_uncertain = is_left || matches!(acquired, Acquired::Granted(_));
+                acquired
+            }
+            // An error reply says nothing about an earlier attempt, which may have been granted.
             Err(failure) => {
                 cleanup.is_uncertain = was_there || failure.may_have_run || is_left;
                 match failure.code() {
@@ -289,7 +293,6 @@ async fn ask(
         if let Acquired::Granted(_) = acquired {
             return Ok(acquired);
         }
-        cleanup.is_uncertain = is_left;
         if let Acquired::Ran(..) = acquired {
             return Ok(acquired);
         }
@@ -435,14 +438,13 @@ async fn wrong_type(transport: &Transport, request: &Request) -> Error {
 async fn withdraw(connector: Arc<Connector>, request: Request, hold: Option<Arc<Hold>>) {
     let transport = Transport::pooled(&connector, request.family.key());
     let release = request.family.release(&request.token, request.before, request.coalesce.work_of_none());
+    let limit = || hold.as_ref().map_or(request.lease, |hold| hold.withdrawal_limit(request.lease));
     // Cancel first: a release alone could arrive just before the grant.
-    for command in [request.family.cancel(&request.token), release] {
-        let mut resend = Resend::behind(request.lease);
-        while let Err(failure) = transport.send(&command, ReplyTime::Immediate, Some(CLEANUP)).await {
-            if !failure.is_transient() || resend.is_over() {
-                break;
-            }
-            resend.pause().await;
+    let _cancelled = clean_up(&transport, &request.family.cancel(&request.token), limit()).await;
+    if clean_up(&transport, &release, limit()).await.is_err_and(|failure| failure.means_lost()) {
+        // One of multiple keys was overwritten, and the release changed nothing.
+        for command in request.family.release_each(&request.token) {
+            let _released = clean_up(&transport, &command, limit()).await;
         }
     }
     // The owner still holds the other mode, which keeps the fence of an upgrade that was granted meanwhile.
@@ -451,6 +453,21 @@ async fn withdraw(connector: Arc<Connector>, request: Request, hold: Option<Arc<
             Ok(Some(held)) => hold.adopt(held.fence),
             Ok(None) => hold.lose(&request.family),
             Err(_) => {}
+        }
+    }
+}
+
+/// Sends a command of a cleanup until it has run, or for this long after its first failure.
+async fn clean_up(
+    transport: &Transport,
+    command: &Cmd,
+    limit: Option<Duration>,
+) -> std::result::Result<Value, Failure> {
+    let mut resend = Resend::behind(limit);
+    loop {
+        match transport.send(command, ReplyTime::Immediate, Some(CLEANUP)).await {
+            Err(failure) if failure.is_transient() && !resend.is_over() => resend.pause().await,
+            end => return end,
         }
     }
 }
@@ -554,21 +571,59 @@ pub(crate) async fn release(
 pub(crate) async fn renew(transport: &Transport, family: &Family, hold: &Hold, lease: Lease) -> Result<Ownership> {
     let mut resend = Resend::within(RESEND);
     loop {
-        let sent = Instant::now();
-        let reply = match transport.send(&family.renew(&hold.token, lease), ReplyTime::Immediate, None).await {
-            Ok(reply) => reply,
-            Err(failure) if failure.means_lost() => return Ok(Ownership::Lost),
+        match renew_once(transport, family, hold, lease).await {
+            Ok(ownership) => return Ok(ownership),
             Err(failure) if !failure.is_transient() || resend.is_over() => return Err(failure.into()),
-            Err(_) => {
-                resend.pause().await;
-                continue;
-            }
-        };
-        if integer(&reply)? != 1 {
-            return Ok(Ownership::Lost);
+            Err(_) => resend.pause().await,
         }
-        hold.extend(lease.map(|lease| sent + lease));
-        return Ok(Ownership::Held);
+    }
+}
+
+/// One attempt, between two automatic renewals.
+async fn renew_once(
+    transport: &Transport,
+    family: &Family,
+    hold: &Hold,
+    lease: Lease,
+) -> std::result::Result<Ownership, Failure> {
+    let _only = hold.renewing().await;
+    // The server may still have the hold, but its loss was reported.
+    if hold.is_lost() {
+        return Ok(Ownership::Lost);
+    }
+    let mut renewal = Renewal { hold, sent: Instant::now(), lease, may_have_run: true };
+    let reply = transport.send(&family.renew(&hold.token, lease), ReplyTime::Immediate, None).await;
+    renewal.may_have_run = reply.as_ref().is_err_and(|failure| failure.may_have_run);
+    match reply {
+        Ok(reply) if integer(&reply).map_err(Failure::sent)? == 1 => {}
+        Ok(_) => return Ok(Ownership::Lost),
+        Err(failure) if failure.means_lost() => return Ok(Ownership::Lost),
+        Err(failure) => return Err(failure),
+    }
+    if !hold.renewed(renewal.sent, lease) {
+        return Ok(Ownership::Lost);
+    }
+    if let Some(lease) = lease {
+        hold.renewed_with(lease);
+    }
+    Ok(Ownership::Held)
+}
+
+/// A renewal on request. If it may have run and has no reply, even because its future is dropped, it may have shortened
+/// the lease: the deadline becomes the earlier one, and the next automatic renewal is due.
+struct Renewal<'a> {
+    hold: &'a Hold,
+    sent: Instant,
+    lease: Lease,
+    may_have_run: bool,
+}
+
+impl Drop for Renewal<'_> {
+    fn drop(&mut self) {
+        if self.may_have_run {
+            self.hold.maybe_renewed(self.sent, self.lease);
+            self.hold.renew_now();
+        }
     }
 }
 
@@ -619,6 +674,10 @@ pub(crate) async fn execute(transport: &Transport, family: &Family, hold: &Hold,
     let mut backoff = Backoff::new();
     let mut retries = Retries::default();
     loop {
+        // The server may still have the hold, but its loss was reported.
+        if hold.is_lost() || hold.is_over() {
+            return Err(Error::LockLost);
+        }
         match transport.send(&command, ReplyTime::Immediate, None).await {
             Ok(reply) => return Ok(reply),
             Err(failure) if failure.code() == "NOTHELD" => return Err(Error::LockLost),
@@ -632,12 +691,7 @@ pub(crate) async fn execute(transport: &Transport, family: &Family, hold: &Hold,
             Err(failure) if failure.may_have_run || transport.is_of_command(&failure) => {
                 return Err(own_error(failure))
             }
-            Err(failure) if failure.is_redirection() => {
-                if hold.is_lost() || hold.is_over() {
-                    return Err(Error::LockLost);
-                }
-                retries.after(failure, family, &hold.token);
-            }
+            Err(failure) if failure.is_redirection() => retries.after(failure, family, &hold.token),
             Err(failure) if !failure.is_transient() || resend.is_over() => return Err(failure.not_run()),
             Err(failure) => retries.after(failure, family, &hold.token),
         }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::error::Failure;
 use crate::family::Family;
-use crate::hold::Hold;
+use crate::hold::{Hold, NextRenewal};
 use crate::observer::EventKind;
 use crate::pause::Backoff;
 use crate::transport::{ReplyTime, Transport};
@@ -21,38 +21,49 @@ use crate::transport::{ReplyTime, Transport};
 const SOON: Duration = Duration::from_millis(50);
 const LATE: Duration = Duration::from_secs(5);
 
-/// Renews the lease for its full length after each third of it, so a loss is noticed within a third. `length` receives
-/// the new length after a renewal on request.
-pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Arc<Family>, mut length: watch::Receiver<Duration>) {
+/// Renews the lease for its full length after each third of it, so a loss is noticed within a third. `next` changes
+/// after a renewal on request.
+pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Arc<Family>, mut next: watch::Receiver<NextRenewal>) {
     let mut backoff = Backoff::new();
-    let mut lease = *length.borrow_and_update();
-    let mut pause = lease / 3;
+    let mut due = next.borrow_and_update().due;
     loop {
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            changed = length.changed() => {
+            biased;
+            changed = next.changed() => {
                 if changed.is_err() {
                     return;
                 }
-                // The caller has just renewed the lease, so wait for a third of its new length.
-                lease = *length.borrow_and_update();
-                pause = lease / 3;
+                due = next.borrow_and_update().due;
                 continue;
             }
+            () = tokio::time::sleep_until(due.into()) => {}
         }
         let Some(kept) = open(&hold) else { return };
-        let sent = Instant::now();
+        let _only = kept.renewing().await;
+        if kept.is_lost() {
+            return kept.lose(&family);
+        }
+        // Read now, because the caller's renewal may have been under way.
+        let (lease, sent) = (next.borrow().lease, Instant::now());
         let left = kept.remaining().unwrap_or(LATE).max(SOON);
         let transport = Transport::pooled(&kept.connector, family.key());
         let reply = transport.send(&family.renew(&kept.token, Some(lease)), ReplyTime::Immediate, Some(left)).await;
         match is_held(&reply) {
-            Some(true) => {
-                kept.extend(Some(sent + lease));
+            Some(true) if kept.renewed(sent, Some(lease)) => {
                 kept.connector.observed.notify(EventKind::Renewed, &family, &kept.token, Some(kept.fence()));
-                (backoff, pause) = (Backoff::new(), lease / 3);
+                (backoff, due) = (Backoff::new(), NextRenewal::after_third_of(lease).due);
             }
-            None if !kept.is_lost() => pause = backoff.next(None).min(lease / 3),
-            Some(false) | None => return kept.lose(&family),
+            Some(_) => return kept.lose(&family),
+            None => {
+                if reply.is_err_and(|failure| failure.may_have_run) {
+                    // The lease may be shorter than one from an acquire.
+                    kept.maybe_renewed(sent, Some(lease));
+                }
+                if kept.is_lost() {
+                    return kept.lose(&family);
+                }
+                due = Instant::now() + backoff.next(None).min(lease / 3);
+            }
         }
     }
 }
@@ -62,11 +73,11 @@ pub(crate) async fn renewal_loop(hold: Weak<Hold>, family: Arc<Family>, mut leng
 pub(crate) async fn session_loop(
     hold: Weak<Hold>,
     family: Arc<Family>,
-    length: watch::Receiver<Duration>,
+    next: watch::Receiver<NextRenewal>,
     mut ended: Option<watch::Receiver<bool>>,
 ) {
     loop {
-        let lease = *length.borrow();
+        let lease = next.borrow().lease;
         let end = async {
             match &mut ended {
                 // An error means that the sender is gone, and the connection with it.
@@ -86,7 +97,8 @@ pub(crate) async fn session_loop(
         if is_held(&reply) != Some(true) {
             return kept.lose(&family);
         }
-        kept.extend(Some(sent + lease));
+        // The caller may have renewed it meanwhile.
+        kept.renewed(sent, Some(next.borrow().lease));
     }
 }
 

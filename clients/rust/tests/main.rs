@@ -17,6 +17,7 @@ mod observing;
 mod once;
 mod proxy;
 mod readme;
+mod renewing;
 mod run;
 mod servers;
 mod shutdown;
