@@ -15,6 +15,8 @@ export const UNSENT_MS = 2000;
 export interface Part {
   readonly words: readonly Word[];
   readonly withinMs: number | undefined;
+  /** Of the first part: true if with this reply, or `Trouble`, the other replies are not awaited. */
+  readonly isEnough?: (reply: unknown) => boolean;
 }
 
 /** One server, over the connection that all callers share. */
@@ -39,7 +41,7 @@ export interface Node {
   sendAsking(words: readonly Word[], withinMs: number | undefined, how?: "raw"): Promise<unknown>;
   /**
    * Sends these commands in one packet, each as `send` does, or as `sendAsking`. Never rejects: a `Trouble` stands for
-   * each reply that did not come.
+   * each reply that did not come. If the first one is enough, resolves with that alone.
    */
   packet(parts: readonly Part[], how?: "asking"): Promise<unknown[]>;
   /** Decodes the reply of an inner command as the library's own call of that command does. */
@@ -77,9 +79,11 @@ export interface OwnConnection {
   close(): void;
 }
 
-/** The replies in the order of the requests. An error stands for a reply that did not come. */
-export const settled = (replies: Promise<unknown>[]): Promise<unknown[]> =>
-  Promise.all(replies.map((reply) => reply.catch((error: unknown) => error)));
+/** What `Node.packet` resolves with. The promises do not reject. */
+export async function repliesOf(parts: readonly Part[], replies: Promise<unknown>[]): Promise<unknown[]> {
+  const first = await replies[0];
+  return parts[0]?.isEnough?.(first) ? [first] : Promise.all(replies);
+}
 
 /** Finds the node that serves a key. */
 export interface Route {

@@ -174,7 +174,7 @@ export class Hold extends EventEmitter {
    * seconds left, `extend(30_000)` shortens the lease to 30 seconds.
    *
    * Rejects with `LockLostError` if the lock was lost, and with the Redis library's error if the server could not be
-   * reached.
+   * reached. The server may have restarted the lease then, so the shorter of both lengths counts.
    */
   extend(leaseMs?: number): Promise<void> {
     return this.actions.extend(this.kept, leaseMs);

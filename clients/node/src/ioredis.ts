@@ -1,7 +1,7 @@
 /** The driver for ioredis: Redis (including Sentinel) and Cluster. */
 
 import type { Node, OwnConnection, Part, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
-import { UNSENT_MS } from "./connection.js";
+import { repliesOf, UNSENT_MS } from "./connection.js";
 import { Failures, late } from "./causes.js";
 import { aside, ReplyTimeouts, type Unanswered } from "./clock.js";
 import type { Listed } from "./list.js";
@@ -353,7 +353,7 @@ class IoredisNode implements Node, Sender {
     } finally {
       packets.end();
     }
-    return Promise.all(replies);
+    return repliesOf(parts, replies);
   }
 
   decoded(command: string, reply: unknown): unknown {

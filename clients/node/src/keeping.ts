@@ -10,17 +10,25 @@ import type { OwnConnection } from "./connection.js";
 import type { Connections } from "./connections.js";
 import type { LockType } from "./lock_types.js";
 import type { Keeper, Owned } from "./owned.js";
-import { LATE_MS } from "./protocol.js";
+import { endOf, LATE_MS } from "./protocol.js";
 import { Trouble } from "./replies.js";
 
 /** Renews after each third of the lease, and so reports a loss within a third. */
 export function keepRenewed(owned: Owned, lockType: LockType, connections: Connections): Keeper {
   return keepChecked(owned, async (kept) => {
+    const { lease } = kept;
     const sent = now();
-    const words = lockType.renew(kept.token, kept.lease);
-    const reply = await connections.send(lockType.key, words, Math.max(50, kept.deadline - sent));
+    const ends = endOf(sent, lease);
+    const words = lockType.renew(kept.token, lease);
+    const withinMs = Math.max(50, Math.min(kept.deadline, ends) - sent);
+    const reply = await connections.send(lockType.key, words, withinMs).catch((error: unknown) => {
+      if (error instanceof Trouble && error.mayHaveRun) kept.mayEnd(ends);
+      throw error;
+    });
     if (Number(reply) !== 1) return false;
-    if (kept.lease !== null) kept.deadline = sent + kept.lease;
+    // After an `extend` meanwhile it is unknown which of the two the server has run last.
+    if (kept.lease === lease) kept.deadline = ends;
+    else kept.mayEnd(ends);
     connections.observed.emit(lockType, kept.token, { event: "renewed", fence: kept.fence });
     return true;
   });
@@ -52,13 +60,20 @@ function keepChecked(owned: Owned, check: (kept: Owned) => Promise<boolean>): Ke
   const isSession = owned.connection !== undefined;
   let backoff = new Backoff();
   let isStopped = false;
+  let dueAt = Infinity;
+  const set = (nextMs: number): void => {
+    dueAt = now() + nextMs;
+    timer.set(nextMs, recheck);
+  };
   const recheck = (): void => {
+    dueAt = Infinity;
     const kept = ref.deref();
     if (kept === undefined || kept.over || kept.lost) return kept?.lose();
+    const { lease } = kept;
     check(kept).then(
       (isHeld) => {
         backoff = new Backoff();
-        checked(kept, isHeld, thirdOf(kept));
+        checked(kept, isHeld, kept.lease === lease ? thirdOf(kept) : 0);
       },
       (error: unknown) => {
         const isLost = isSession || (error instanceof Trouble && error.meansLost);
@@ -69,17 +84,21 @@ function keepChecked(owned: Owned, check: (kept: Owned) => Promise<boolean>): Ke
   const checked = (kept: Owned, isHeld: boolean, nextMs: number): void => {
     if (kept.over || isStopped) return;
     if (!isHeld || kept.lost) return kept.lose();
-    timer.set(nextMs, recheck);
+    set(nextMs);
   };
-  const begin = (kept: Owned | undefined): void => {
-    if (kept !== undefined) timer.set(thirdOf(kept), recheck);
+  // Never later than planned: a check at once must not be postponed.
+  const again = (nextMs?: number): void => {
+    const kept = ref.deref();
+    if (kept === undefined) return;
+    const ms = nextMs ?? thirdOf(kept);
+    if (now() + ms < dueAt) set(ms);
   };
-  begin(owned);
+  again();
   const stop = (): void => {
     isStopped = true;
     timer.stop();
   };
-  return { stop, again: () => begin(ref.deref()) };
+  return { stop, again };
 }
 
 const thirdOf = ({ lease }: Owned): number => (lease ?? 0) / 3;

@@ -147,9 +147,9 @@ export abstract class LockBase<
    * Rejects with a `LockError` if the command did not run: `NotAcquiredError` if the lock was not granted in time,
    * `LockLostError` if it was lost before the command, `NotRunError` or another one if the command could not be sent.
    * Rejects with the command's own error if it ran and failed. Rejects with the Redis library's error if the connection
-   * ended before the command's reply: the command may have run, and is not sent again. Rejects with a `RangeError` for
-   * `token`, `atLeast`, `replicas` or `slot`, and a `LockError` inside `using` of a lock that its owner may acquire
-   * again.
+   * ended before the command's reply, or no reply to the acquire came in time: the command may have run, and is not
+   * sent again. Rejects with a `RangeError` for `token`, `atLeast`, `replicas` or `slot`, and a `LockError` inside
+   * `using` of a lock that its owner may acquire again.
    */
   async run<T = unknown>(command: readonly Word[], options?: RunOptions): Promise<T> {
     this.checkRun(command, options);
@@ -250,9 +250,13 @@ export abstract class LockBase<
     return owned.first(async () => {
       const found = await protocol.held(connections, lockType, token, this.name);
       if (found === undefined) return undefined;
-      this.keep(owned, found, settings.autoRenew === true);
+      this.register(owned);
+      owned.found(found);
+      owned.count(lockType.mode, found.holds);
       const hold = new Hold(owned, lockType.mode, Infinity, this.operations);
+      // If this fails, the caller gets no hold, so nothing may renew it.
       if (settings.autoRenew) await hold.extend();
+      this.keep(owned, settings.autoRenew === true);
       return hold;
     });
   }
@@ -446,7 +450,9 @@ export abstract class LockBase<
       if (own !== undefined && settings.replicas > 0) {
         await protocol.replicated(connections, own, request, settings, waitLimit.signal);
       }
-      this.keep(owned, granted, autoRenew, session ? own?.keep() : undefined);
+      this.register(owned);
+      owned.granted(granted, lockType.mode);
+      this.keep(owned, autoRenew, session ? own?.keep() : undefined);
       return new Hold(owned, lockType.mode, add, this.operations);
     } finally {
       own?.close();
@@ -460,14 +466,21 @@ export abstract class LockBase<
     return new LockLostError("the lock was lost before it was acquired again, so the new hold was released", this.name);
   }
 
-  /** Registers the grant and starts its renewal. `session`: the connection that it is bound to. */
-  private keep(owned: Owned, granted: Granted, autoRenew: boolean, session?: OwnConnection): void {
-    const { connections, lockType } = this;
+  /** Before its first grant in this mode is counted. */
+  private register(owned: Owned): void {
+    const { lockType } = this;
     if (owned.inMode(lockType.mode) === undefined) owned.onLost(() => this.reportLoss(owned));
-    owned.granted(granted, lockType.mode);
     if (lockType.reentrant) this.context.made.add(owned);
+  }
+
+  /** Starts the renewal of a grant. `session`: the connection that it is bound to. */
+  private keep(owned: Owned, autoRenew: boolean, session?: OwnConnection): void {
+    const { connections, lockType } = this;
     if (connections.observed.observer !== undefined) owned.watched();
-    if (owned.keepers.length > 0) return;
+    if (owned.isKept) return;
+    // After a failed release, a new listener has started the watch of the deadline alone.
+    owned.stopKeepers();
+    owned.isKept = true;
     if (session !== undefined) {
       owned.connection = session;
       owned.keepers.push(keepSession(owned, lockType, session));

@@ -3,7 +3,7 @@
 import { errorMonitor } from "node:events";
 
 import type { Node, OwnConnection, Part, Route, Subscriber, SubscriberEvents, Word } from "./connection.js";
-import { settled, UNSENT_MS } from "./connection.js";
+import { repliesOf, UNSENT_MS } from "./connection.js";
 import type { Listed } from "./list.js";
 import { Failures, late, UnexplainedError } from "./causes.js";
 import { ReplyTimeouts, type Unanswered } from "./clock.js";
@@ -198,18 +198,23 @@ class ClientNode implements Node {
   }
 
   packet(parts: readonly Part[], how?: "asking"): Promise<unknown[]> {
-    if (how === "asking") return settled(parts.map(({ words, withinMs }) => this.sendAsking(words, withinMs)));
+    if (how === "asking") {
+      const send = ({ words, withinMs }: Part): Promise<unknown> =>
+        this.sendAsking(words, withinMs).catch((error: unknown) => error);
+      return repliesOf(parts, parts.map(send));
+    }
     // One promise for all of them.
     return new Promise((resolve) => {
       const replies: unknown[] = new Array(parts.length);
       let missing = parts.length;
-      parts.forEach(({ words, withinMs }, index) => {
+      parts.forEach(({ words, withinMs, isEnough }, index) => {
         let isSettled = false;
         const settle = (reply: unknown): void => {
           if (isSettled) return;
           isSettled = true;
           replies[index] = reply;
           if (--missing === 0) resolve(replies);
+          else if (isEnough?.(reply)) resolve([reply]);
         };
         this.write(words, withinMs, settle, settle);
       });

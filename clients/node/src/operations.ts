@@ -30,11 +30,11 @@ export class Operations implements HoldActions {
     const { connections, lockType, lock } = this;
     const lease = leaseMs === undefined ? this.lease : checkedMs("lease", leaseMs);
     if (owned.over) throw new LockError(`the lock "${lock}" was released`, lock);
-    if (!(await protocol.renew(connections, lockType, owned, lease))) {
+    // A loss that is known remains a loss, even if the server still has the lock.
+    if (owned.lost || !(await protocol.renew(connections, lockType, owned, lease))) {
       owned.lose();
       throw new LockLostError(`the lock "${lock}" was lost before it was extended`, lock);
     }
-    owned.renewed(lease);
     connections.observed.emit(lockType, owned.token, { event: "renewed", fence: owned.fence });
   }
 
@@ -74,7 +74,10 @@ export class Operations implements HoldActions {
     try {
       const keptUntil = isLast && work === "done" ? owned.keptUntil : -Infinity;
       // While the owner has other holds, their releases wait for this one, so it must end in time.
-      const resendMs = how === "awaited" || !isLast ? protocol.RELEASE_MS : (owned.lease ?? Infinity);
+      const resendMs =
+        how === "awaited" || !isLast
+          ? protocol.RELEASE_MS
+          : Math.max(protocol.leftMs(owned, this.lease), protocol.leftMs(owned, owned.lease));
       const wasHeld = await protocol.release(connections, lockType, owned, { holds: left, keptUntil, work }, resendMs);
       const wasLost = !wasHeld && !isClosed;
       if (wasLost) owned.lose();

@@ -36,11 +36,13 @@ export interface Done {
   readonly fence: number;
 }
 
+const lengthOf = (lease: Lease): number => lease ?? Infinity;
+
 /** A background task of a hold. */
 export interface Keeper {
   stop(): void;
-  /** The lease was restarted with another length. */
-  again(): void;
+  /** The lease or its deadline has changed: check again after this time at most; default: a third of the lease. */
+  again(nextMs?: number): void;
 }
 
 /** How long an acquire that does not wait may be delayed by other such requests of its owner. */
@@ -72,6 +74,8 @@ export class Owned {
   /** For each mode that was held: the number of holds, and since when it is held. */
   private readonly modes: { mode: string; holds: number; since: number }[] = [];
   keepers: Keeper[] = [];
+  /** True from a grant until the keepers are stopped. Another grant starts them again. */
+  isKept = false;
   /** The connection of a session. While it lives the server renews the lease, so no local deadline applies. */
   connection: OwnConnection | undefined;
   over = false;
@@ -103,6 +107,11 @@ export class Owned {
     return this.isLost;
   }
 
+  /** How long the server may keep the lock without a release, by the local deadline; 0: nothing is held. */
+  get remainingMs(): number {
+    return this.fence > 0 ? Math.max(0, this.deadline - now()) : 0;
+  }
+
   /** Marks the hold as lost and emits the loss, unless it is known already or all holds were released. */
   lose(): void {
     if (this.isLost || this.over) return;
@@ -130,10 +139,11 @@ export class Owned {
   }
 
   granted(granted: Granted, mode: string): void {
+    // An acquire by the holder never shortens the lease.
+    this.deadline = this.fence > 0 ? Math.max(this.deadline, granted.deadline) : granted.deadline;
     this.fence = granted.fence;
     this.slot = granted.slot;
     this.count(mode, granted.holds);
-    this.deadline = granted.deadline;
   }
 
   /** Sets the count of holds in this mode. */
@@ -155,12 +165,34 @@ export class Owned {
   }
 
   /**
-   * A renewal on request. Later renewals use this length, and their interval restarts, because a shorter lease could
-   * expire before the next one.
+   * A renewal on request is about to be sent. From here on automatic renewals use its length, so that none of them
+   * restores the earlier one. A shorter lease could expire before the next renewal, so their interval restarts.
    */
-  renewed(lease: Lease): void {
+  renewing(lease: Lease): void {
+    const isShorter = lengthOf(lease) < lengthOf(this.lease);
     this.lease = lease;
-    for (const keeper of this.keepers) keeper.again();
+    if (isShorter) this.checkAgain();
+  }
+
+  renewed(deadline: number): void {
+    this.deadline = deadline;
+    this.checkAgain();
+  }
+
+  /** The renewal on request has failed. One that may have run may even run later, so the shorter lease is safe. */
+  notRenewed(lease: Lease, earlier: Lease, failed: "unsent" | "unanswered"): void {
+    if (this.lease !== lease) return;
+    if (failed === "unsent" || lengthOf(earlier) < lengthOf(lease)) this.lease = earlier;
+  }
+
+  /** The lease may end at this time, because it is unknown whether a renewal has run, or when. Renews at once. */
+  mayEnd(deadline: number): void {
+    this.deadline = Math.min(this.deadline, deadline);
+    this.checkAgain(0);
+  }
+
+  private checkAgain(nextMs?: number): void {
+    for (const keeper of this.keepers) keeper.again(nextMs);
   }
 
   of(mode: string): number {
@@ -189,6 +221,7 @@ export class Owned {
   stopKeepers(): void {
     for (const keeper of this.keepers) keeper.stop();
     this.keepers = [];
+    this.isKept = false;
   }
 
   /** Runs requests one after another, because each states the resulting number of holds. */

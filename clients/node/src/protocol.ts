@@ -102,6 +102,9 @@ function answer(reply: unknown, request: Request, sent: number): Answer {
   return granted(request, sent, Number(fence), Number(holds), slot === undefined ? undefined : Number(slot));
 }
 
+const isGranted = (answered: Answer): answered is Granted =>
+  answered !== undefined && answered !== "queued" && !answered.done;
+
 function granted(request: Request, sent: number, fence: number, holds: number, slot: number | undefined): Granted {
   return { fence, holds, deadline: endOf(sent, request.lease), slot };
 }
@@ -109,7 +112,10 @@ function granted(request: Request, sent: number, fence: number, holds: number, s
 /** The timeout of a reply, so that the last attempt of an acquire ends in time. */
 const within = (ends: number, from = now()): number => Math.max(1, Math.min(LATE_MS, ends + LATE_REPLY_MS - from));
 
-const endOf = (sent: number, lease: Lease): number => (lease === null ? Infinity : sent + lease);
+export const endOf = (sent: number, lease: Lease): number => (lease === null ? Infinity : sent + lease);
+
+/** How long the server may keep what is not released: `lease` if it was granted just now, or what is left. */
+export const leftMs = (owned: Owned, lease: Lease): number => Math.max(lease ?? Infinity, owned.remainingMs);
 
 /**
  * A strategy that requests a lock until it is granted or the wait times out. `slice` sends the request, and waits for a
@@ -658,7 +664,11 @@ class AskingToRun implements Asking {
     const wasOpen = this.open;
     this.isOpen = true;
     const sent = now();
-    const parts = [{ words: words(request, blockMs), withinMs }, ...this.parts()];
+    // Without a grant the command does not run, and on a silent network its reply, which has no time limit, would never
+    // come. If the acquire was not sent, the others must not be sent later either.
+    const isEnough = (acquired: unknown): boolean =>
+      acquired instanceof Trouble ? acquired.stage !== "unsent" : !isGranted(answer(acquired, request, sent));
+    const parts = [{ words: words(request, blockMs), withinMs, isEnough }, ...this.parts()];
     const packet =
       own === undefined ? this.connections.packet(request.lockType.key, parts) : own.packet(parts, withinMs);
     let replies: unknown[];
@@ -678,8 +688,7 @@ class AskingToRun implements Asking {
       throw acquired.mayHaveRun ? acquired.error : acquired;
     }
     const answered = answer(acquired, request, sent);
-    if (answered !== undefined && answered !== "queued" && !answered.done)
-      return this.ran(answered, executed, released);
+    if (isGranted(answered)) return this.ran(answered, executed, released);
     this.isOpen = wasOpen;
     return undefined;
   }
@@ -763,7 +772,9 @@ export class OwnTransport {
 
   private async packetInTime(parts: readonly Part[], ends: number): Promise<unknown[]> {
     const connection = await this.open(ends);
-    const replies = await connection.packet(parts);
+    const [first, ...others] = parts as [Part, ...Part[]];
+    // Opening has taken some of the time.
+    const replies = await connection.packet([{ ...first, withinMs: Math.max(1, ends - now()) }, ...others]);
     const isOver = (reply: unknown): boolean =>
       reply instanceof Trouble && (reply.stage !== "refused" || reply.isRedirection);
     if (!replies.some(isOver)) return replies;
@@ -843,14 +854,15 @@ export function withdraw(
   own?: OwnTransport,
   keptMs?: number,
 ): Promise<void> {
-  const { lockType, lock, token, owned, before, lease } = request;
+  const { lockType, lock, token, owned, before } = request;
+  const forMs = leftMs(owned, request.lease);
   const work = async (): Promise<void> => {
     // Cancel first: a release alone could arrive just before the grant.
-    await cancel(connections, request, (words) => undone(connections, lockType.key, words, lease));
+    await cancel(connections, request, (words) => undone(connections, lockType.key, words, forMs));
     await own?.settled(UNDO_MS / 4);
     // FAILED, because reporting the work as done would keep the waiting callers from doing it.
     const how = request.coalesce ? "failed" : "done";
-    await undone(connections, lockType.key, lockType.release(token, before, how), lease);
+    await undone(connections, lockType.key, lockType.release(token, before, how), forMs);
     // The grant of an upgrade gives READ a new fence, which READ keeps after the release of WRITE.
     if (request.otherMode) {
       await held(connections, lockType, token, lock).then(
@@ -864,8 +876,9 @@ export function withdraw(
 
 /** Releases every hold of the request's owner and mode. */
 export function releaseAll(connections: Connections, request: Request): Promise<void> {
-  const { lockType, token, lease } = request;
-  return ending(connections, request, undone(connections, lockType.key, lockType.release(token, 0, "done"), lease));
+  const { lockType, token, owned, lease } = request;
+  const words = lockType.release(token, 0, "done");
+  return ending(connections, request, undone(connections, lockType.key, words, leftMs(owned, lease)));
 }
 
 /** As `aside`, but the owner's next acquire waits for the work. */
@@ -879,9 +892,9 @@ function ending(
   return aside(work, keptMs);
 }
 
-/** Resends the command until it has run or the lease has expired. undefined: there is no reply. */
-async function undone(connections: Connections, key: Word, command: Word[], lease: Lease): Promise<unknown> {
-  const resend = new Resend(lease ?? Infinity, 1000);
+/** Resends the command until it has run, or for this long. undefined: there is no reply. */
+async function undone(connections: Connections, key: Word, command: Word[], forMs: number): Promise<unknown> {
+  const resend = new Resend(forMs, 1000);
   for (;;) {
     try {
       return await connections.send(key, command, UNDO_MS);
@@ -957,7 +970,7 @@ export async function release(
       if (error.meansLost) {
         const each = lockType
           .releaseEach(owned.token)
-          .map((words) => undone(connections, words[1] as Word, words, owned.lease));
+          .map((words) => undone(connections, words[1] as Word, words, leftMs(owned, owned.lease)));
         await ending(connections, { lockType, token: owned.token }, Promise.all(each));
         return false;
       }
@@ -969,26 +982,38 @@ export async function release(
   }
 }
 
-/** Restarts the lease from now; false: lost. */
+/** Restarts the lease from now, with this length; false: lost. */
 export async function renew(
   connections: Connections,
   lockType: LockType,
   owned: Owned,
   lease: Lease,
 ): Promise<boolean> {
+  const earlier = owned.lease;
+  owned.renewing(lease);
   let sent = 0;
-  const reply = await repeated(
-    (trouble) => trouble.heals,
-    () => {
+  let failed: "unsent" | "unanswered" = "unsent";
+  const helps = (trouble: Trouble): boolean => {
+    if (trouble.mayHaveRun) {
+      failed = "unanswered";
+      owned.mayEnd(endOf(sent, lease));
+    }
+    return trouble.heals && !owned.lost;
+  };
+  // While there is no reply, a shorter lease may expire.
+  const withinMs = Math.min(LATE_MS, Math.max(RESEND_MS, lease ?? Infinity));
+  try {
+    const reply = await repeated(helps, () => {
       sent = now();
-      return connections.send(lockType.key, lockType.renew(owned.token, lease), LATE_MS);
-    },
-  ).catch((error: unknown) => {
-    if (error instanceof Trouble && error.meansLost) return 0;
+      return connections.send(lockType.key, lockType.renew(owned.token, lease), withinMs);
+    });
+    if (Number(reply) !== 1 || owned.lost) return false;
+  } catch (error) {
+    owned.notRenewed(lease, earlier, failed);
+    if (owned.lost || (error instanceof Trouble && error.meansLost)) return false;
     throw translated(error, owned.lock);
-  });
-  if (Number(reply) !== 1) return false;
-  owned.deadline = endOf(sent, lease);
+  }
+  owned.renewed(endOf(sent, lease));
   return true;
 }
 
@@ -1062,7 +1087,10 @@ export async function execute(
   const resend = new Resend(RESEND_MS);
   const backoff = new Backoff();
   const retries = new Retries(connections, `a command under the lock "${owned.lock}"`);
+  let trouble: Trouble | undefined;
   for (;;) {
+    // A loss that is known remains a loss, even if the server still has the lock.
+    if (owned.lost || owned.over) throw lostBefore(owned.lock, trouble);
     const attempted = now();
     try {
       const reply = await connections.send(lockType.key, words, undefined);
@@ -1071,10 +1099,11 @@ export async function execute(
       if (!(error instanceof Trouble)) throw error;
       if (error.mayHaveRun) throw error.error;
       const isLost = error.code === "NOTHELD" || (await isNoLock(error, connections, lockType, owned));
-      if (isLost || (error.stage === "redirected" && (owned.lost || owned.over))) throw lostBefore(owned.lock, error);
+      if (isLost) throw lostBefore(owned.lock, error);
       if (error.isOfCommand) throw ownError(error, owned.lock);
       if (!error.heals || (error.stage !== "redirected" && resend.over())) throw notRun(error, owned.lock);
       retries.after(error, attempted);
+      trouble = error;
     }
     await pause(backoff.next(Infinity));
   }
@@ -1087,9 +1116,9 @@ const execution = (lockType: LockType, token: Word, command: readonly Word[]): W
   ...command,
 ];
 
-function lostBefore(lock: string, trouble: Trouble): LockLostError {
+function lostBefore(lock: string, trouble: Trouble | undefined): LockLostError {
   const message = `the lock "${lock}" is no longer held, so the command did not run`;
-  return new LockLostError(message, lock, { cause: trouble.error });
+  return new LockLostError(message, lock, trouble && { cause: trouble.error });
 }
 
 /** Errors of the inner command are not errors of the lock, whatever their code. */
@@ -1100,9 +1129,10 @@ function ownError(error: unknown, lock: string): unknown {
 
 /** Releases a hold whose release failed, in the background, without a caller that waits. */
 export function releaseInBackground(connections: Connections, request: Request): void {
-  const { lockType, token, lease } = request;
-  const all = undone(connections, lockType.key, lockType.release(token, 0, "done"), lease);
-  const each = lockType.releaseEach(token).map((words) => undone(connections, words[1] as Word, words, lease));
+  const { lockType, token } = request;
+  const forMs = leftMs(request.owned, request.lease);
+  const all = undone(connections, lockType.key, lockType.release(token, 0, "done"), forMs);
+  const each = lockType.releaseEach(token).map((words) => undone(connections, words[1] as Word, words, forMs));
   const work = Promise.all([all, ...each]);
   connections.endings.add(lockType.keys, token, work);
 }

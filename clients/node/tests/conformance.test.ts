@@ -310,8 +310,22 @@ suite("conformance", (each) => {
     assert.equal(await server.ask("PEXPIRE", "k", 60_000), 1);
     await eventually(() => hold.lost, "the loss");
     assert.notEqual(await server.info("k"), null);
+    await assert.rejects(hold.extend(600_000), LockLostError);
+    await assert.rejects(hold.exec("SET", "v", "lost"), LockLostError);
+    assert.ok((await server.ask("PTTL", "k")) <= 60_000);
+    assert.equal(await server.ask("GET", "v"), null);
     await assert.rejects(hold.release(), LockLostError);
     assert.equal(await server.info("k"), null);
+    // The lease expires while the request to extend it is on its way.
+    hold = await new Lock(client, "k", { lease: 400 }).acquire();
+    assert.equal(await server.ask("PEXPIRE", "k", 60_000), 1);
+    await server.ask("CLIENT", "PAUSE", 60_000, "WRITE");
+    const extended = assert.rejects(hold.extend(60_000), LockLostError);
+    await eventually(() => hold.lost, "the loss");
+    await server.ask("CLIENT", "UNPAUSE");
+    await extended;
+    assert.ok(hold.lost && hold.signal.aborted);
+    await assert.rejects(hold.release(), LockLostError);
     // A renewal that cannot be sent: the deadline reports the loss.
     const stopped = await world.server();
     hold = await new Lock((await world.connect(stopped)).client, "k", { lease: 1000, autoRenew: true }).acquire();

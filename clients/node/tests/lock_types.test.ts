@@ -441,14 +441,14 @@ suite("lock types", (each) => {
     const lease = async (): Promise<number> => (await server.holders("k"))[0]?.["lease"];
     // A shorter lease takes effect immediately: a renewal after a third of the old length would come too late.
     const hold = await new Lock(client, "k", { lease: 60_000, autoRenew: true }).acquire();
-    await hold.extend(1500);
-    await eventually(async () => (await server.calls("lock.renew")) >= 5, "renewals");
-    assert.deepEqual([await lease(), hold.lost], [1500, false]);
+    await hold.extend(4000);
+    await eventually(async () => (await server.calls("lock.renew")) >= 3, "renewals");
+    assert.deepEqual([await lease(), hold.lost], [4000, false]);
     // A longer lease is not shortened again.
-    await hold.extend(2000);
+    await hold.extend(4500);
     const calls = await server.calls("lock.renew");
-    await eventually(async () => (await server.calls("lock.renew")) >= calls + 3, "renewals");
-    assert.equal(await lease(), 2000);
+    await eventually(async () => (await server.calls("lock.renew")) >= calls + 2, "renewals");
+    assert.equal(await lease(), 4500);
     await hold.extend();
     assert.equal(await lease(), 60_000);
     // Without renewals the new deadline reports the loss.
@@ -458,6 +458,146 @@ suite("lock types", (each) => {
     await other.extend(200);
     await eventually(() => reported.length, "the loss");
     await hold.release();
+  });
+
+  each("an acquire by the holder does not shorten its extended lease", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const [lock, { read, write }] = [new RLock(client, "k", { lease: 400 }), new RWLock(client, "rw", { lease: 400 })];
+    for (const [first, second] of [
+      [lock, lock],
+      [read, write],
+    ] as const) {
+      const outer = await first.acquire();
+      await outer.extend(60_000);
+      const inner = await second.acquire({ within: outer });
+      assert.ok(outer.remaining() > 30_000 && inner.remaining() > 30_000);
+      await inner.release();
+      await outer.release();
+    }
+  });
+
+  each("a renewal that is due while the lease is extended does not restore the earlier lease", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    const hold = await new Lock(client, "k", { lease: 6000, autoRenew: true }).acquire();
+    await server.ask("CLIENT", "PAUSE", 60_000, "WRITE");
+    const { requests } = proxy;
+    const extended = hold.extend(60_000);
+    await eventually(() => proxy.requests >= requests + 2, "both renewals on their way");
+    await server.ask("CLIENT", "UNPAUSE");
+    await extended;
+    await eventually(async () => (await server.calls("lock.renew")) >= 2, "both renewals");
+    assert.ok((await server.ask("PTTL", "k")) > 30_000);
+    assert.ok(hold.remaining() > 30_000);
+    await hold.release();
+  });
+
+  each("a renewal that is on its way when the lease is extended is followed by another one", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    const hold = await new Lock(client, "k", { lease: 6000, autoRenew: true }).acquire();
+    await server.ask("CLIENT", "PAUSE", 60_000, "WRITE");
+    const { requests } = proxy;
+    await eventually(() => proxy.requests > requests, "a renewal on its way");
+    const extended = hold.extend(600_000);
+    await server.ask("CLIENT", "UNPAUSE");
+    await extended;
+    // Not only after a third of the new lease.
+    await eventually(async () => (await server.calls("lock.renew")) >= 3, "another renewal");
+    await eventually(() => hold.remaining() > 500_000, "its reply");
+    await hold.release();
+  });
+
+  each("an extend to a shorter lease whose reply is lost shortens the local deadline", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client, call } = await world.connect(proxy);
+    for (const autoRenew of [false, true]) {
+      await eventually(() => call("PING").catch(() => undefined), "a connection");
+      const hold = await new Lock(client, "k", { lease: 900_000, autoRenew }).acquire();
+      const renewals = await server.calls("lock.renew");
+      proxy.refuseNew();
+      proxy.cutReply("LOCK.RENEW");
+      await assert.rejects(hold.extend(300_000), (error) => !(error instanceof LockError));
+      assert.ok(hold.remaining() <= 300_000 && !hold.lost);
+      assert.ok((await server.ask("PTTL", "k")) <= 300_000);
+      proxy.accept();
+      // Not only after a third of the lease.
+      if (autoRenew) {
+        await eventually(async () => (await server.calls("lock.renew")) >= renewals + 2, "a renewal at once");
+      }
+      await hold.release();
+    }
+  });
+
+  each("an extend that was not sent changes nothing", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client, call } = await world.connect(proxy);
+    const hold = await new Lock(client, "k", { lease: 9000, autoRenew: true }).acquire();
+    await server.ask("CONFIG", "SET", "lock.max-lease", 20_000);
+    await assert.rejects(hold.extend(60_000), /invalid expire time/);
+    proxy.refuse();
+    const seen = client as { isReady?: boolean; status?: string };
+    await eventually(() => seen.isReady === false || seen.status === "reconnecting", "the loss of the connection");
+    const remaining = hold.remaining();
+    const extended = hold.extend(100);
+    await assert.rejects(extended, (error) => !(error instanceof LockError));
+    assert.ok(hold.remaining() > remaining - 6000 && !hold.lost);
+    proxy.accept();
+    await eventually(() => call("PING").catch(() => undefined), "a connection");
+    await eventually(async () => (await server.holders("k"))[0]?.["ttl"] > 8500, "a renewal with the earlier lease");
+    await hold.release();
+  });
+
+  each("a release in the background is repeated until the lease has expired that the hold has", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const settings = { lease: 300, token: "me" };
+    const lock = new RLock(client, "k", settings);
+    await server.ask("RLOCK.ACQUIRE", "transferred", "me", "HOLDS", 1, "PX", 600_000);
+    await server.ask("RLOCK.ACQUIRE", "unlimited", "me", "HOLDS", 1, "PERSIST");
+    const extended = await lock.acquire();
+    await extended.extend(600_000);
+    const holds = [
+      extended,
+      await new RLock(client, "transferred", settings).fromToken("me"),
+      await new RLock(client, "unlimited", settings).fromToken("me"),
+    ];
+    // The server refuses every write, so the releases fail at once.
+    await server.ask("CONFIG", "SET", "min-replicas-to-write", 1);
+    const block = async (hold: Hold): Promise<void> => {
+      await using _hold = hold;
+    };
+    await Promise.all(holds.map(block));
+    await sleep(500);
+    await server.ask("CONFIG", "SET", "min-replicas-to-write", 0);
+    await eventually(async () => (await server.ask("DBSIZE")) === 0, "the releases");
+  });
+
+  each("a cancelled acquire by a holder is withdrawn until the lease has expired that it has", async (world) => {
+    const server = await world.server();
+    const proxy = await world.proxy(server);
+    const { client } = await world.connect(proxy);
+    const lock = new RLock(client, "k", { lease: 300 });
+    const outer = await lock.acquire();
+    await outer.extend(600_000);
+    const giveUp = new AbortController();
+    proxy.holdReply("RLOCK.ACQUIRE");
+    const acquiring = lock.acquire({ within: outer, signal: giveUp.signal });
+    await eventually(() => proxy.held > 0, "a grant that nobody knows of");
+    await server.ask("CONFIG", "SET", "min-replicas-to-write", 1);
+    proxy.disconnect();
+    giveUp.abort();
+    await assert.rejects(acquiring, { name: "AbortError" });
+    await sleep(500);
+    assert.equal((await server.holders("k"))[0]?.["holds"], 2);
+    await server.ask("CONFIG", "SET", "min-replicas-to-write", 0);
+    await eventually(async () => (await server.holders("k"))[0]?.["holds"] === 1, "the withdrawal");
+    await outer.release();
   });
 
   each("a lock is transferred by its token", async (world) => {
@@ -680,6 +820,43 @@ suite("lock types", (each) => {
     await eventually(async () => (await server.calls("lock.renew")) >= 5, "renewals");
     assert.ok(!same.lost);
     await same.release();
+  });
+
+  each("a transferred hold whose first renewal fails is not renewed", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const hold = await new Lock(client, "k", { lease: 60_000 }).acquire();
+    await server.ask("ACL", "SETUSER", "default", "-lock.renew");
+    const lock = new Lock(client, "k", { lease: 600, autoRenew: true });
+    await assert.rejects(lock.fromToken(hold.token), /NOPERM/);
+    await server.ask("ACL", "SETUSER", "default", "+lock.renew");
+    await sleep(700);
+    assert.equal(await server.calls("lock.renew"), 0);
+    await hold.release();
+  });
+
+  each("after a release that failed, the next acquire of its owner is renewed and reports a loss", async (world) => {
+    const server = await world.server();
+    const { client } = await world.connect(server);
+    const lock = new RLock(client, "r", { lease: 900, autoRenew: true });
+    for (const listens of ["before", "between", "after"]) {
+      const lost: unknown[] = [];
+      const outer = await lock.acquire();
+      if (listens === "before") outer.on("lost", (error) => lost.push(error));
+      await server.ask("ACL", "SETUSER", "default", "-rlock.release");
+      await assert.rejects(outer.release(), /NOPERM/);
+      await server.ask("ACL", "SETUSER", "default", "+rlock.release");
+      if (listens === "between") outer.on("lost", (error) => lost.push(error));
+      const inner = await lock.acquire({ within: outer });
+      if (listens === "after") inner.on("lost", (error) => lost.push(error));
+      const renewals = await server.calls("rlock.renew");
+      await eventually(async () => (await server.calls("rlock.renew")) >= renewals + 4, "renewals");
+      assert.ok(!inner.lost);
+      await server.ask("LOCK.BREAK", "r");
+      await eventually(() => lost.length, "the loss");
+      await assert.rejects(inner.release(), LockLostError);
+      await assert.rejects(outer.release(), LockLostError);
+    }
   });
 
   each("a release that fails ends the renewals, also with a renewal under way", async (world) => {
