@@ -1,6 +1,7 @@
 package redislock;
 
 import java.util.List;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.stream.Stream;
 import org.jspecify.annotations.Nullable;
 
@@ -69,9 +70,16 @@ class Acquire extends Task<@Nullable Grant> {
   /** The latest failure since the last reply, including that of a subscription. */
   private @Nullable Trouble failure;
 
+  /** The latest of these failures that says more than that nothing came in time. */
+  private @Nullable Trouble cause;
+
   private boolean retryLogged;
 
   @Nullable Grant grant;
+
+  /** True once its driver has begun to undo it. */
+  final AtomicBoolean isUndone = new AtomicBoolean();
+
   private boolean releasesAll;
   private long retryAt;
   private long queuedUntil;
@@ -192,6 +200,7 @@ class Acquire extends Task<@Nullable Grant> {
   private Step proven() {
     isProven = true;
     failure = null;
+    cause = null;
     unanswered = null;
     return ask();
   }
@@ -203,6 +212,7 @@ class Acquire extends Task<@Nullable Grant> {
     }
     unanswered = null;
     failure = null;
+    cause = null;
     if (!(reply instanceof List<?> list)) {
       // A queued request stays queued even if a later one that does not wait gets nil.
       open = wasOpen && request.byMessage() && channel == null;
@@ -372,8 +382,9 @@ class Acquire extends Task<@Nullable Grant> {
       default:
         break;
     }
-    Trouble earlier = failure;
     failure = trouble;
+    Trouble earlier = cause;
+    cause = trouble.isTimeout() ? cause : trouble;
     String code = trouble.code();
     if (code.equals("ASK") || code.equals("TRYAGAIN")) {
       movingUntil = Clock.now() + Limits.RESEND_MS;
@@ -389,6 +400,7 @@ class Acquire extends Task<@Nullable Grant> {
     if (!waitLimit.queues() && (code.equals("WRONGTYPE") || code.equals("GRACE"))) {
       unanswered = null;
       failure = null;
+      cause = null;
       return notGranted();
     }
     boolean isOnce = waitLimit.waitMs() == 0;
@@ -405,10 +417,7 @@ class Acquire extends Task<@Nullable Grant> {
     return new Step.Sleep(isOnce ? resend.pause() : resend.pause(waitLimit.ends()));
   }
 
-  /**
-   * {@code earlier}: the failure of the previous attempt, because that of a last attempt that was
-   * cut short says less.
-   */
+  /** {@code earlier}: the cause so far, because the end of a last attempt may say less. */
   private Step failed(Trouble trouble, @Nullable Trouble earlier) {
     RuntimeException error = trouble.translated(request.owner().lock);
     if (earlier != null && trouble.stage != Trouble.Stage.REFUSED && earlier.error != error) {
@@ -419,7 +428,8 @@ class Acquire extends Task<@Nullable Grant> {
 
   /** What prevented the request, or the message about its grant; null if nothing did. */
   @Nullable RuntimeException hindrance() {
-    return failure == null ? null : failure.error;
+    Trouble latest = cause != null ? cause : failure;
+    return latest == null ? null : latest.error;
   }
 
   @Override
@@ -520,7 +530,11 @@ class Acquire extends Task<@Nullable Grant> {
 
   private Repeat<@Nullable Object> undo(
       List<byte[]> words, Repeat.Result<@Nullable Object> result) {
-    return Repeat.cleanup(key, words, request.settings().leaseMs, result);
+    Owner owner = request.owner();
+    long leaseMs = request.settings().leaseMs;
+    // An earlier hold may have a longer lease.
+    long retryMs = owner.fence > 0 ? Math.max(leaseMs, owner.retryMs()) : leaseMs;
+    return Repeat.cleanup(key, words, retryMs, result);
   }
 
   @Override

@@ -107,8 +107,17 @@ abstract class Driver implements AutoCloseable {
     if (line != null) {
       line.close();
     }
-    if (!(task instanceof Acquire acquire) || !acquire.open) {
+    if (!(task instanceof Acquire acquire)) {
       return CompletableFuture.completedFuture(null);
+    }
+    CompletableFuture<@Nullable Void> over = acquire.request.over();
+    // It may be cancelled while its failure is being undone.
+    if (acquire.isUndone.getAndSet(true)) {
+      return over;
+    }
+    if (!acquire.open) {
+      over.complete(null);
+      return over;
     }
     List<byte[]> keys = acquire.request.lockType().keys();
     byte[] token = acquire.request.owner().token;
@@ -118,7 +127,8 @@ abstract class Driver implements AutoCloseable {
       undoing = undoing.thenCompose(none -> start(each, null));
     }
     endings.add(keys, token, undoing);
-    return undoing;
+    undoing.whenComplete((none, error) -> over.complete(null));
+    return over;
   }
 
   @Override

@@ -4,15 +4,15 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.function.Function;
 
 /**
  * The outstanding requests of each owner, by key and token. Requests that count holds are sent one
- * after another, and an acquire waits for the withdrawals and releases before it. Otherwise one
- * that arrives late, or is sent again, would end that acquire's grant.
+ * after another, and an acquire waits for the acquires, with their withdrawals, and the releases
+ * before it. Otherwise one that arrives late, or is sent again, would end that acquire's grant.
  */
 final class Endings {
-  private static final CompletableFuture<?> NONE = CompletableFuture.completedFuture(null);
+  /** Nothing is outstanding. */
+  static final CompletableFuture<?> NONE = CompletableFuture.completedFuture(null);
 
   private final ConcurrentHashMap<Id, CompletableFuture<?>> last = new ConcurrentHashMap<>();
   private final ConcurrentHashMap<Id, Long> distrust = new ConcurrentHashMap<>();
@@ -40,7 +40,16 @@ final class Endings {
 
   /** Adds a request. Completes when the earlier ones have ended, and never fails. */
   CompletableFuture<?> add(List<byte[]> keys, byte[] token, CompletableFuture<?> request) {
-    return all(keys, token, id -> add(id, request));
+    if (keys.size() == 1) {
+      return add(new Id(keys.get(0), token), request);
+    }
+    // One at a time: two requests must not wait for each other.
+    synchronized (last) {
+      return CompletableFuture.allOf(
+          keys.stream()
+              .map(key -> add(new Id(key, token), request))
+              .toArray(CompletableFuture[]::new));
+    }
   }
 
   private CompletableFuture<?> add(Id id, CompletableFuture<?> request) {
@@ -65,20 +74,6 @@ final class Endings {
 
   boolean areOver() {
     return last.isEmpty();
-  }
-
-  /** Completes when all requests of the owner have ended; never fails. */
-  CompletableFuture<?> settled(List<byte[]> keys, byte[] token) {
-    return last.isEmpty() ? NONE : all(keys, token, id -> ended(last.getOrDefault(id, NONE)));
-  }
-
-  private static CompletableFuture<?> all(
-      List<byte[]> keys, byte[] token, Function<Id, CompletableFuture<?>> of) {
-    if (keys.size() == 1) {
-      return of.apply(new Id(keys.get(0), token));
-    }
-    return CompletableFuture.allOf(
-        keys.stream().map(key -> of.apply(new Id(key, token))).toArray(CompletableFuture[]::new));
   }
 
   /**

@@ -171,14 +171,33 @@ public final class Hold implements AutoCloseable {
     if (owner.isOver()) {
       throw new LockException("the lock \"" + owner.lock + "\" was released", owner.lock);
     }
-    Long deadline = ask(Repeat.renewal(lockType, owner, ms));
-    if (deadline == null) {
-      owner.lose();
-      throw new LockLostException(
-          "the lock \"" + owner.lock + "\" was lost before it was extended", owner.lock);
+    if (owner.isLost()) {
+      throw lostBeforeExtended();
     }
-    owner.renewed(ms, deadline);
+    Repeat<@Nullable Long> renewal = Repeat.renewal(lockType, owner, ms);
+    owner.renews(ms);
+    try {
+      Long sent = ask(renewal);
+      if (sent == null || owner.isLost()) {
+        throw lostBeforeExtended();
+      }
+      owner.leaseMs = ms;
+      owner.renewed(sent);
+    } catch (RuntimeException e) {
+      if (renewal.mayHaveRun()) {
+        owner.mayBeRenewed(Clock.after(renewal.unanswered, ms));
+      }
+      throw e;
+    } finally {
+      owner.renewalEnded();
+    }
     context.emit(LockEvent.Type.RENEWED, lockType, owner, grant.fence(), 0, null);
+  }
+
+  private LockLostException lostBeforeExtended() {
+    owner.lose();
+    String message = "the lock \"" + owner.lock + "\" was lost before it was extended";
+    return new LockLostException(message, owner.lock);
   }
 
   /**
@@ -223,7 +242,8 @@ public final class Hold implements AutoCloseable {
   }
 
   private @Nullable Object execute(List<byte[]> command) {
-    if (owner.isOver()) {
+    if (owner.isOver() || owner.isLost()) {
+      owner.lose();
       throw LockLostException.notRun(owner.lock, null);
     }
     Object reply = ask(Repeat.exec(lockType, owner.token, command));
@@ -318,6 +338,24 @@ public final class Hold implements AutoCloseable {
     return released;
   }
 
+  /**
+   * Releases a grant whose caller has cancelled its request. The caller of this orders it before
+   * the owner's next request.
+   */
+  CompletableFuture<Boolean> abandon() {
+    CompletableFuture<Boolean> released = new CompletableFuture<>();
+    release(released, Release.How.ENDED, 0);
+    Line session = owner.line;
+    if (session != null) {
+      // As in releaseInBackground().
+      released
+          .copy()
+          .completeOnTimeout(null, Limits.KEPT_MS, TimeUnit.MILLISECONDS)
+          .whenComplete((held, error) -> session.close());
+    }
+    return released;
+  }
+
   /** {@code keptMs}: how long the caller waits at most. */
   private CompletableFuture<Boolean> releaseOnce(Release.How how, long keptMs) {
     CompletableFuture<Boolean> released = new CompletableFuture<>();
@@ -376,13 +414,17 @@ public final class Hold implements AutoCloseable {
     if (error != null) {
       // After close() no release can be sent, and it would only find the loss.
       boolean isKnown = owner.lost.isDone() && context.driver().isClosed();
-      if (task.isLast && owner.line != null) {
-        // The end of a session's connection releases it.
-        owner.line.close();
+      Line session = owner.line;
+      if (task.isLast && session != null) {
+        // The server then releases the lock, which is bound to the connection.
+        session.close();
       }
-      if (task.isLast && task.how != Release.How.DONE) {
+      if (task.isLast && (session != null || task.how != Release.How.DONE)) {
         // No caller will retry, so without a confirmed release the lock counts as lost.
         owner.lose();
+      } else if (task.isLast) {
+        // It is no longer renewed, and its loss is still reported.
+        owner.watched(context.driver());
       }
       result.completeExceptionally(isKnown ? lostBefore() : Futures.cause(error));
       return;

@@ -117,7 +117,7 @@ final class JedisDriver extends Driver {
         Futures.await(undo(task, line), task.keptMs());
       }
       return result;
-    } catch (InterruptedException | RuntimeException e) {
+    } catch (InterruptedException | RuntimeException | Error e) {
       long keptMs = e instanceof InterruptedException ? Limits.KEPT_MS : task.keptMs();
       Futures.await(undo(task, line), keptMs);
       throw e;
@@ -173,11 +173,14 @@ final class JedisDriver extends Driver {
     private @Nullable Thread thread;
 
     void work(Work<T> work, Runnable abandoned) {
+      boolean isCancelled;
       synchronized (this) {
-        if (isDone()) {
-          return;
-        }
+        isCancelled = isDone();
         thread = Thread.currentThread();
+      }
+      if (isCancelled) {
+        abandoned.run();
+        return;
       }
       try {
         T result = work.run();
@@ -629,6 +632,10 @@ final class JedisDriver extends Driver {
         () -> {
           if (interruptible.isEmpty()) {
             watching.set(false);
+            // A request that has begun meanwhile relied on this check.
+            if (!interruptible.isEmpty() && watching.compareAndSet(false, true)) {
+              watch();
+            }
             return;
           }
           interruptible.forEach(

@@ -60,15 +60,16 @@ final class Keeper {
     return underWay;
   }
 
-  /** The lease was restarted, maybe with another length. */
-  synchronized void again(Owner owner) {
+  /** The lease was restarted, maybe with another length. {@code atOnce}: it has to be renewed. */
+  synchronized void again(Owner owner, boolean atOnce) {
     if (timeout != null) {
       timeout.cancel();
     }
     boolean isEndless = (renews() ? owner.leaseMs : owner.deadline) == Clock.NEVER;
-    if (!stopped && !isEndless) {
+    // The end of a running check calls this again.
+    if (!stopped && !isEndless && underWay.isDone()) {
       long ms = renews() ? owner.leaseMs / 3 : owner.deadline - Clock.now() + 1;
-      timeout = driver.timeouts.add(ms, this::ring);
+      timeout = driver.timeouts.add(renews() && atOnce ? 0 : ms, this::ring);
     }
   }
 
@@ -90,25 +91,38 @@ final class Keeper {
     } else if (owner.isLost()) {
       owner.lose();
     } else if (check == null) {
-      again(owner);
+      again(owner, false);
     } else {
-      CompletableFuture<?> checking =
-          check.apply(owner).whenComplete((held, error) -> checked(owner, error == null && held));
+      CompletableFuture<@Nullable Void> checking = new CompletableFuture<>();
       synchronized (this) {
+        // A timeout that is already due cannot be cancelled.
+        if (stopped || !underWay.isDone()) {
+          return;
+        }
         underWay = checking;
       }
+      check
+          .apply(owner)
+          .whenComplete(
+              (held, error) -> {
+                checking.complete(null);
+                checked(owner, error == null && held);
+              });
     }
   }
 
   private void checked(Owner owner, boolean held) {
+    if (renewed != null) {
+      owner.renewalEnded();
+    } else {
+      again(owner, false);
+    }
     synchronized (this) {
       if (stopped) {
         return;
       }
     }
-    if (held && !owner.isLost()) {
-      again(owner);
-    } else {
+    if (!held || owner.isLost()) {
       owner.lose();
     }
   }
@@ -146,17 +160,20 @@ final class Keeper {
         first,
         lockType,
         owner -> {
-          long leaseMs = owner.leaseMs;
+          long leaseMs = owner.renews();
+          Repeat<@Nullable Long> renewal = Repeat.keeping(lockType, owner, leaseMs);
           return driver
-              .start(Repeat.keeping(lockType, owner, leaseMs), null)
+              .start(renewal, null)
               .handle(
-                  (deadline, error) -> {
-                    if (deadline != null && owner.leaseMs == leaseMs) {
-                      owner.deadline = deadline;
+                  (sent, error) -> {
+                    if (sent != null && !owner.isLost()) {
+                      owner.renewed(sent);
                       context.emit(LockEvent.Type.RENEWED, lockType, owner, owner.fence, 0, null);
+                    } else if (error != null && renewal.mayHaveRun()) {
+                      owner.mayBeRenewed(Clock.after(renewal.unanswered, leaseMs));
                     }
                     // It was retried until the deadline.
-                    return error != null ? !owner.isLost() : deadline != null;
+                    return error != null ? !owner.isLost() : sent != null;
                   });
         });
   }

@@ -13,6 +13,10 @@ import org.jspecify.annotations.Nullable;
  *   open ──release──▶ over
  *     └──lose──▶ lost (reported once) ──release──▶ over
  * </pre>
+ *
+ * <p>Renewals by the keeper and by callers use different connections, or wait for the same one in
+ * no fixed order, so the server may execute those that overlap in any order. Meanwhile the deadline
+ * counts with the shortest of their leases, and when all have ended, the keeper renews at once.
  */
 final class Owner {
   final String lock;
@@ -51,6 +55,15 @@ final class Owner {
   private final Map<String, Integer> holds = new HashMap<>(2);
   private @Nullable Keeper keeper;
 
+  /** Renewals without a reply. */
+  private int renewing;
+
+  /** True if some of these renewals were outstanding at the same time. */
+  private boolean overlap;
+
+  /** The shortest lease of these renewals. */
+  private long shortestMs = Clock.NEVER;
+
   Owner(String lock, byte[] token, long leaseMs) {
     this.lock = lock;
     this.token = token;
@@ -79,18 +92,57 @@ final class Owner {
   }
 
   synchronized void granted(Grant grant, String mode) {
+    // The server does not shorten the lease of a holder that acquires again.
+    boolean isAgain = fence == grant.fence();
+    deadline = isAgain ? Math.max(deadline, grant.deadline()) : grant.deadline();
     fence = grant.fence();
-    deadline = grant.deadline();
     holds.put(mode, grant.holds());
   }
 
-  /** The lease was restarted, with this length. */
-  synchronized void renewed(long leaseMs, long deadline) {
-    this.leaseMs = leaseMs;
-    this.deadline = deadline;
-    if (keeper != null) {
-      keeper.again(this);
+  /** A renewal with this lease begins. */
+  synchronized void renews(long leaseMs) {
+    overlap |= renewing > 0;
+    renewing++;
+    shortestMs = Math.min(shortestMs, leaseMs);
+  }
+
+  /** A renewal by the keeper begins. Returns its lease. */
+  synchronized long renews() {
+    renews(leaseMs);
+    return leaseMs;
+  }
+
+  /** A renewal that was sent at this time has restarted the lease. */
+  synchronized void renewed(long sent) {
+    deadline = Clock.after(sent, shortestMs);
+  }
+
+  /** A renewal has ended, after {@link #renewed(long)} if it succeeded. */
+  synchronized void renewalEnded() {
+    renewing--;
+    boolean isUnordered = overlap && renewing == 0;
+    if (renewing == 0) {
+      overlap = false;
+      shortestMs = Clock.NEVER;
     }
+    if (keeper != null) {
+      keeper.again(this, isUnordered);
+    }
+  }
+
+  /** The server may have executed a renewal whose reply was lost. */
+  synchronized void mayBeRenewed(long deadline) {
+    this.deadline = Math.min(this.deadline, deadline);
+    overlap = true;
+  }
+
+  /**
+   * How long a release in the background is retried: until the lease has expired, even one that the
+   * owner was given elsewhere.
+   */
+  long retryMs() {
+    long until = deadline;
+    return until == Clock.NEVER ? Clock.NEVER : Math.max(leaseMs, until - Clock.now());
   }
 
   synchronized int holds(String mode) {
@@ -130,7 +182,7 @@ final class Owner {
     Keeper earlier = keeper;
     keeper = next;
     if (next != null) {
-      next.again(this);
+      next.again(this, false);
     }
     return earlier == null ? CompletableFuture.completedFuture(null) : earlier.stop();
   }

@@ -8,6 +8,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -215,7 +216,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
    * @return a future of the hold; it fails with the exceptions of {@link #acquire(Duration)}
    */
   public final CompletableFuture<Hold> acquireAsync(Duration wait) {
-    CompletableFuture<Hold> result = new CompletableFuture<>();
+    Asked result = new Asked();
     new Attempt(Clock.wait(wait), false, null).start(result);
     return result;
   }
@@ -335,9 +336,12 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
     if (found == null) {
       throw new LockLostException("the token does not hold the lock \"" + name + "\"", name);
     }
-    Hold hold = keep(owner, found, settings.autoRenew, null, Integer.MAX_VALUE);
+    Hold hold = keep(owner, found, false, null, Integer.MAX_VALUE);
+    // The lease may have been shortened elsewhere.
+    owner.deadline = found.deadline();
     if (settings.autoRenew) {
       hold.extend();
+      renew(owner);
     }
     return hold;
   }
@@ -402,8 +406,8 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
     if (line != null) {
       owner.line = line;
       Keeper.session(driver, owner, lockType, line);
-    } else if (autoRenew && !owner.isRenewed()) {
-      Keeper.renew(context, owner, lockType);
+    } else if (autoRenew) {
+      renew(owner);
     }
     if (isFirst && context.isObserved()) {
       long since = Clock.now();
@@ -419,6 +423,44 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
     return new Hold(context, lockType, owner, settings.leaseMs, grant, perHold);
   }
 
+  private void renew(Owner owner) {
+    if (!owner.isRenewed()) {
+      Keeper.renew(context, owner, lockType);
+    }
+  }
+
+  /**
+   * The future of a caller. Whether the caller gets the grant, or has cancelled it, is decided
+   * before the code that depends on it runs.
+   */
+  private static final class Asked extends CompletableFuture<Hold> {
+    private final AtomicBoolean isDecided = new AtomicBoolean();
+
+    /** False: the caller has completed it. Otherwise {@link #grant} follows. */
+    boolean take() {
+      return isDecided.compareAndSet(false, true);
+    }
+
+    void grant(Hold hold) {
+      super.complete(hold);
+    }
+
+    @Override
+    public boolean complete(Hold hold) {
+      return take() && super.complete(hold);
+    }
+
+    @Override
+    public boolean completeExceptionally(Throwable error) {
+      return take() && super.completeExceptionally(error);
+    }
+
+    @Override
+    public boolean cancel(boolean mayInterrupt) {
+      return take() && super.cancel(mayInterrupt);
+    }
+  }
+
   /** One acquire, from waiting for the owner's earlier requests to the hold. */
   final class Attempt {
     private final long began = Clock.now();
@@ -429,8 +471,8 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
     private final boolean isNew;
 
     /**
-     * Completes when this request has ended. If the lock type counts holds, the owner's next
-     * request waits for it.
+     * Completes when this request has ended, and what it left on the server is undone. The owner's
+     * next request waits for it.
      */
     private final CompletableFuture<@Nullable Void> over = new CompletableFuture<>();
 
@@ -439,6 +481,9 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
 
     private @Nullable Acquire task;
     private @Nullable Line line;
+
+    /** True if only {@link #end} completes {@link #over}; otherwise a cleanup does. */
+    private boolean hasReturned;
 
     /** null: not granted. */
     @Nullable Grant grant;
@@ -459,16 +504,15 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
         owner = isNew ? new Owner(name, Context.newToken(), settings.leaseMs) : owner(token);
       }
       Endings endings = context.driver().endings;
-      begins =
-          isNew || !lockType.counts()
-              ? endings.settled(lockType.keys(), owner.token)
-              : endings.add(lockType.keys(), owner.token, over);
+      begins = isNew ? Endings.NONE : endings.add(lockType.keys(), owner.token, over);
     }
 
     Attempt run() throws InterruptedException {
       try {
         begins.get(turnMs(), TimeUnit.MILLISECONDS);
-        settled(context.driver().run(task(), line));
+        Grant granted = context.driver().run(task(), line);
+        hasReturned = true;
+        settled(granted);
         return this;
       } catch (TimeoutException | ExecutionException e) {
         throw failed(busy());
@@ -480,7 +524,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
       }
     }
 
-    void start(CompletableFuture<Hold> result) {
+    void start(Asked result) {
       CompletableFuture<?> turn = begins.copy().orTimeout(turnMs(), TimeUnit.MILLISECONDS);
       result.whenComplete((hold, error) -> turn.cancel(false));
       turn.thenCompose(
@@ -494,24 +538,31 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
               (grant, error) -> finish(result, grant, error), context.driver().workers);
     }
 
-    private void finish(
-        CompletableFuture<Hold> result, @Nullable Grant grant, @Nullable Throwable error) {
+    private void finish(Asked result, @Nullable Grant grant, @Nullable Throwable error) {
+      Throwable failure = null;
       try {
         if (error != null) {
           Throwable cause = Futures.cause(error);
-          result.completeExceptionally(failed(cause instanceof TimeoutException ? busy() : cause));
-          return;
-        }
-        settled(grant);
-        if (hold == null) {
-          result.completeExceptionally(notAcquired());
-        } else if (!result.complete(hold)) {
-          context.driver().workers.execute(() -> hold.releaseInBackground(Release.How.ENDED));
+          failure = failed(cause instanceof TimeoutException ? busy() : cause);
+        } else {
+          hasReturned = true;
+          settled(grant);
+          failure = hold == null ? notAcquired() : null;
         }
       } catch (RuntimeException e) {
-        result.completeExceptionally(e);
-      } finally {
+        failure = e;
+      }
+      // What depends on the result may be the owner's next request, so this one ends first.
+      if (failure != null) {
         end();
+        result.completeExceptionally(failure);
+      } else if (result.take()) {
+        end();
+        result.grant(hold);
+      } else {
+        hasReturned = false;
+        end();
+        hold.abandon().whenComplete((released, late) -> over.complete(null));
       }
     }
 
@@ -560,6 +611,7 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
               driver.isCluster(),
               driver.sliceMs(),
               () -> driver.endings.isDistrusted(lockType.keys(), owner.token),
+              over,
               () -> context.emit(LockEvent.Type.QUEUED, lockType, owner, 0, 0, null),
               error -> Context.warn("the request for the lock \"" + name + "\"", error));
       return task = command == null ? new Acquire(request, false) : new Run(request, command);
@@ -619,7 +671,9 @@ public abstract sealed class RedisLock<L extends RedisLock<L>>
       if (line != null) {
         line.close();
       }
-      over.complete(null);
+      if (task == null || hasReturned && !task.isUndone.get()) {
+        over.complete(null);
+      }
     }
   }
 }

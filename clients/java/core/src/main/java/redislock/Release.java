@@ -52,7 +52,7 @@ final class Release extends Task<Boolean> {
     isLast = left == 0 && !owner.holdsBeside(lockType.mode());
     keptUntil = isLast && how != How.FAILED ? owner.keptUntil : -Clock.NEVER;
     wasLost = owner.isLost();
-    resend = new Clock.Resend(isLast && how != How.DONE ? owner.leaseMs : Limits.RELEASE_MS);
+    resend = new Clock.Resend(isLast && how != How.DONE ? owner.retryMs() : Limits.RELEASE_MS);
   }
 
   @Override
@@ -100,6 +100,6 @@ final class Release extends Task<Boolean> {
 
   private Repeat<@Nullable Object> byItself(byte[] key) {
     List<byte[]> words = Words.of("LOCK.RELEASE", key, owner.token);
-    return Repeat.cleanup(key, words, owner.leaseMs, (reply, sent) -> reply);
+    return Repeat.cleanup(key, words, owner.retryMs(), (reply, sent) -> reply);
   }
 }

@@ -21,7 +21,14 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
 
   private long withinMs = Limits.LATE_MS;
   private boolean runsOnce;
+
+  /** Its deadline ends the retries, and each attempt; null: other limits apply. */
+  private @Nullable Owner kept;
+
   private long sent;
+
+  /** When the first attempt that got no reply was sent; {@link Clock#NEVER}: none. */
+  volatile long unanswered = Clock.NEVER;
 
   private Repeat(byte[] key, List<byte[]> words, Result<T> result, Function<Trouble, Step> failed) {
     super(key);
@@ -39,7 +46,13 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
   @Override
   Step begin() {
     sent = Clock.now();
-    return new Step.Send(words, withinMs);
+    return new Step.Send(
+        words, kept == null ? withinMs : Math.max(1, Math.min(withinMs, kept.deadline - sent)));
+  }
+
+  /** True if it failed although the server may have executed it. */
+  boolean mayHaveRun() {
+    return unanswered != Clock.NEVER;
   }
 
   @Override
@@ -49,6 +62,13 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
 
   @Override
   Step trouble(Trouble trouble) {
+    if (trouble.mayHaveRun()) {
+      unanswered = Math.min(unanswered, sent);
+    }
+    if (kept != null) {
+      boolean isOver = !trouble.heals() || Clock.now() >= kept.deadline;
+      return isOver ? failed.apply(trouble) : new Step.Sleep(resend.pause(kept.deadline));
+    }
     boolean helps = trouble.heals() && !(runsOnce && trouble.mayHaveRun());
     Clock.Resend limit = runsOnce && trouble.isRedirection() ? moving : resend;
     return helps && !limit.over() ? new Step.Sleep(limit.pause()) : failed.apply(trouble);
@@ -66,12 +86,12 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
     return new Repeat<>(lockType.key(), lockType.held(token), Grant::ofHeld, orLost(lock));
   }
 
-  /** A renewal with this lease; the result is the new deadline, or null if the lock was lost. */
+  /** A renewal with this lease; the result is when it was sent, or null if the lock was lost. */
   static Repeat<@Nullable Long> renewal(LockType lockType, Owner owner, long leaseMs) {
     return new Repeat<>(
         lockType.key(),
         lockType.renew(owner.token, leaseMs),
-        (reply, sent) -> Words.number(reply) == 1 ? Clock.after(sent, leaseMs) : null,
+        (reply, sent) -> Words.number(reply) == 1 ? sent : null,
         orLost(owner.lock));
   }
 
@@ -91,10 +111,11 @@ final class Repeat<T extends @Nullable Object> extends Task<T> {
     return new Repeat<>(lockType.key(), proof(lockType, leaseMs), (reply, sent) -> true, failed);
   }
 
-  /** A renewal by a keeper, retried until the deadline, which also limits each attempt. */
+  /** A renewal by a keeper, retried until the owner's deadline. */
   static Repeat<@Nullable Long> keeping(LockType lockType, Owner owner, long leaseMs) {
-    long leftMs = Math.max(50, owner.deadline - Clock.now());
-    return renewal(lockType, owner, leaseMs).until(leftMs, leftMs);
+    Repeat<@Nullable Long> renewal = renewal(lockType, owner, leaseMs);
+    renewal.kept = owner;
+    return renewal;
   }
 
   private static Function<Trouble, Step> orLost(String lock) {

@@ -1,7 +1,9 @@
 package redislock;
 
+import java.util.concurrent.CompletableFuture;
 import java.util.function.BooleanSupplier;
 import java.util.function.Consumer;
+import org.jspecify.annotations.Nullable;
 
 /**
  * One acquire; its retries repeat the same words.
@@ -16,6 +18,7 @@ import java.util.function.Consumer;
  * @param sliceMs the longest BLOCK
  * @param isDistrusted returns whether a message may concern an earlier, withdrawn request of the
  *     token
+ * @param over completes when it has ended, and what it left on the server is undone
  * @param onQueued called when the server has queued it, maybe more than once
  * @param onRetry called once, before the first repetition after a failure
  */
@@ -33,5 +36,6 @@ record Request(
     boolean isCluster,
     long sliceMs,
     BooleanSupplier isDistrusted,
+    CompletableFuture<@Nullable Void> over,
     Runnable onQueued,
     Consumer<RuntimeException> onRetry) {}

@@ -1,5 +1,6 @@
 package redislock;
 
+import java.net.SocketTimeoutException;
 import java.util.Collections;
 import java.util.IdentityHashMap;
 import java.util.List;
@@ -138,6 +139,16 @@ final class Trouble extends Exception {
 
   boolean mayHaveRun() {
     return stage == Stage.UNANSWERED;
+  }
+
+  /** True if nothing came in time, which says less than any other failure. */
+  boolean isTimeout() {
+    for (Throwable each = error; each != null; each = each.getCause()) {
+      if (each instanceof SocketTimeoutException) {
+        return true;
+      }
+    }
+    return stage != Stage.REFUSED && getMessage() != null && getMessage().endsWith(" in time");
   }
 
   /** True if the same request may succeed in a moment: on another connection, node or primary. */

@@ -319,6 +319,23 @@ final class CauseTest {
     }
   }
 
+  @ParameterizedTest
+  @EnumSource
+  void theCauseIsKeptWhileNoReplyComes(Driven driven) throws Exception {
+    try (Server server = new Server();
+        Proxy proxy = new Proxy(server.port)) {
+      RedisLocks locks = driven.locks(made, proxy.port);
+      server.ask("CONFIG", "SET", "min-replicas-to-write", 1);
+      Future<Hold> asking = threads.submit(() -> locks.mutex("k").acquire(Duration.ofSeconds(7)));
+      Server.until(() -> proxy.count("LOCK.ACQUIRE") >= 2);
+      // One attempt takes 5 s, and one is cut short.
+      proxy.silent(true);
+      Throwable error =
+          assertThrows(ExecutionException.class, () -> asking.get(30, TimeUnit.SECONDS)).getCause();
+      assertTrue(chain(error).contains("NOREPLICAS"), () -> chain(error));
+    }
+  }
+
   /** The lock is held, and its messages cannot be received. */
   @Test
   void aWaitThatCannotSubscribeNamesItsCause() throws Exception {

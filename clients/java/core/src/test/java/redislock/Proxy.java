@@ -28,6 +28,7 @@ final class Proxy implements AutoCloseable {
   private final Set<Socket> sockets = ConcurrentHashMap.newKeySet();
   private final List<String> requests = new CopyOnWriteArrayList<>();
   private volatile String cut;
+  private volatile boolean cutsEach;
   private volatile int passedBytes;
   private volatile String held;
   private volatile boolean silent;
@@ -55,7 +56,14 @@ final class Proxy implements AutoCloseable {
    */
   void cut(String request, int afterBytes) {
     passedBytes = afterBytes;
+    cutsEach = false;
     cut = request;
+  }
+
+  /** Cuts each reply to a request that begins with these words, until the next {@link #cut}. */
+  void cutEach(String request) {
+    cut(request, 0);
+    cutsEach = true;
   }
 
   boolean hasCut() {
@@ -66,6 +74,11 @@ final class Proxy implements AutoCloseable {
   void split(String command) {
     rest = new CountDownLatch(1);
     split = "\r\n" + command + "\r\n";
+  }
+
+  /** True if a packet was stopped. */
+  boolean hasSplit() {
+    return split == null;
   }
 
   void letGo() {
@@ -198,7 +211,7 @@ final class Proxy implements AutoCloseable {
             out.write(
                 buffer, 0, passedBytes < 0 ? count + passedBytes : Math.min(count, passedBytes));
             out.flush();
-            cut = null;
+            cut = cutsEach ? cut : null;
             break;
           }
           out.write(buffer, 0, count);
