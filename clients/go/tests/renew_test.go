@@ -25,7 +25,7 @@ func TestNothingSucceedsUnderAHoldThatIsKnownToBeLost(t *testing.T) {
 	server := servertest.Start(t)
 	client, ctx := over(t, server.Addr()), context.Background()
 	for _, options := range [][]redislock.Option{nil, {redislock.WithAutoRenew()}} {
-		hold := locked(t, client.Mutex("k", append(options, redislock.WithLease(300*time.Millisecond))...))
+		hold := locked(t, client.Mutex("k", append(options, redislock.WithLease(time.Second))...))
 		if options != nil {
 			server.Ask("ACL", "SETUSER", "default", "-lock.renew")
 		}
@@ -46,12 +46,11 @@ func TestAnAutomaticRenewalBehindThatOfTheCallerKeepsItsLease(t *testing.T) {
 	t.Parallel()
 	server := servertest.Start(t)
 	proxy := servertest.NewProxy(t, server)
-	hold := locked(t, over(t, proxy.Addr()).Mutex("k", redislock.WithLease(1500*time.Millisecond),
-		redislock.WithAutoRenew()))
-	// The first renewal is due after half a second, while the one of the caller has no reply.
+	hold := locked(t, over(t, proxy.Addr()).Mutex("k", redislock.WithLease(3*time.Second), redislock.WithAutoRenew()))
+	// The first renewal is due after a second, while the one of the caller has no reply.
 	proxy.Silence()
 	done := asked(func() error { return hold.Renew(context.Background(), time.Minute) })
-	time.Sleep(700 * time.Millisecond)
+	time.Sleep(1300 * time.Millisecond)
 	proxy.Speak()
 	ok(t, <-done)
 	servertest.Eventually(t, "both renewals", func() bool { return server.Calls("lock.renew") == 2 })

@@ -463,7 +463,8 @@ suite("lock types", (each) => {
   each("an acquire by the holder does not shorten its extended lease", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
-    const [lock, { read, write }] = [new RLock(client, "k", { lease: 400 }), new RWLock(client, "rw", { lease: 400 })];
+    const settings = { lease: 20_000 };
+    const [lock, { read, write }] = [new RLock(client, "k", settings), new RWLock(client, "rw", settings)];
     for (const [first, second] of [
       [lock, lock],
       [read, write],
@@ -556,7 +557,7 @@ suite("lock types", (each) => {
   each("a release in the background is repeated until the lease has expired that the hold has", async (world) => {
     const server = await world.server();
     const { client } = await world.connect(server);
-    const settings = { lease: 300, token: "me" };
+    const settings = { lease: 2000, token: "me" };
     const lock = new RLock(client, "k", settings);
     await server.ask("RLOCK.ACQUIRE", "transferred", "me", "HOLDS", 1, "PX", 600_000);
     await server.ask("RLOCK.ACQUIRE", "unlimited", "me", "HOLDS", 1, "PERSIST");
@@ -573,7 +574,7 @@ suite("lock types", (each) => {
       await using _hold = hold;
     };
     await Promise.all(holds.map(block));
-    await sleep(500);
+    await sleep(2500);
     await server.ask("CONFIG", "SET", "min-replicas-to-write", 0);
     await eventually(async () => (await server.ask("DBSIZE")) === 0, "the releases");
   });
@@ -582,12 +583,10 @@ suite("lock types", (each) => {
     const server = await world.server();
     const proxy = await world.proxy(server);
     const { client } = await world.connect(proxy);
-    const lock = new RLock(client, "k", { lease: 300 });
-    const outer = await lock.acquire();
-    await outer.extend(600_000);
+    const outer = await new RLock(client, "k", { lease: 600_000 }).acquire();
     const giveUp = new AbortController();
     proxy.holdReply("RLOCK.ACQUIRE");
-    const acquiring = lock.acquire({ within: outer, signal: giveUp.signal });
+    const acquiring = new RLock(client, "k", { lease: 300 }).acquire({ within: outer, signal: giveUp.signal });
     await eventually(() => proxy.held > 0, "a grant that nobody knows of");
     await server.ask("CONFIG", "SET", "min-replicas-to-write", 1);
     proxy.disconnect();

@@ -226,7 +226,7 @@ def test_lua_hash_watchdog_is_never_released_after_its_thread(server: Server, pr
 
 def test_lua_hash_watchdog_ported_ends_with_its_thread(server: Server, program: Any, monkeypatch: Any) -> None:
     ported = program("lua_hash_watchdog_ported")
-    monkeypatch.setattr(ported, "LEASE_S", 0.3)
+    monkeypatch.setattr(ported, "LEASE_S", 1.2)
     first = Buyer(ported.buy, client_of(server), "declined").pays()
     monkeypatch.setattr(ported, "LEASE_S", 30)
     buyer = Buyer(ported.buy, client_of(server), "next")

@@ -13,7 +13,7 @@ const SHORT: Duration = Duration::from_secs(10);
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// The timeouts of a client whose requests are to fail soon.
-const SOON: Duration = Duration::from_millis(200);
+const SOON: Duration = Duration::from_millis(500);
 
 fn impatient(proxy: &Proxy) -> Client {
     client_of(proxy.port).connect_timeout(SOON).reply_timeout(SOON)
@@ -28,7 +28,7 @@ fn renewed_by_admin(server: &Server, command: &str, guard: &Guard) {
 #[tokio::test]
 async fn a_hold_that_is_known_to_be_lost_is_neither_renewed_nor_extended_nor_used() {
     let server = Server::start();
-    let guard = client_of(server.port()).mutex("k").lease(Duration::from_millis(300)).acquire().await.unwrap();
+    let guard = client_of(server.port()).mutex("k").lease(Duration::from_secs(1)).acquire().await.unwrap();
     renewed_by_admin(&server, "LOCK.RENEW k", &guard);
     until_lost(&guard).await;
     assert!(matches!(guard.renew(LONG).await, Err(Error::LockLost)));
@@ -44,7 +44,7 @@ async fn a_hold_that_is_known_to_be_lost_is_neither_renewed_nor_extended_nor_use
 async fn a_renewal_during_which_the_loss_was_reported_fails() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
-    let lock = client_of(proxy.port).reentrant("r").lease(Duration::from_millis(500));
+    let lock = client_of(proxy.port).reentrant("r").lease(Duration::from_millis(1500));
     for what in ["renew", "extend", "acquire"] {
         let guard = lock.acquire().await.unwrap();
         renewed_by_admin(&server, "RLOCK.RENEW r", &guard);
@@ -217,7 +217,7 @@ async fn a_dropped_guard_is_released_however_long_its_lease_is() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let (client, other) = (impatient(&proxy), client_of(server.port()));
-    let short = |key: &str| client.mutex(key).lease(Duration::from_millis(500));
+    let short = |key: &str| client.mutex(key).lease(Duration::from_millis(1500));
     let mut guards = vec![short("renewed").acquire().await.unwrap()];
     guards[0].renew(LONG).await.unwrap();
     for (key, lease) in [("long", Some(LONG)), ("unlimited", None)] {
@@ -227,7 +227,7 @@ async fn a_dropped_guard_is_released_however_long_its_lease_is() {
     proxy.silence();
     drop(guards);
     // Longer than the configured lease, and more than two attempts.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
     proxy.disconnect();
     proxy.speak();
     client.settled().await;
@@ -273,7 +273,7 @@ async fn a_dropped_nested_acquire_is_withdrawn_within_the_longer_lease_of_its_ow
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
     let client = impatient(&proxy);
-    let lock = client.reentrant("r").lease(Duration::from_millis(500));
+    let lock = client.reentrant("r").lease(Duration::from_millis(1500));
     let outer = lock.clone().lease(LONG).acquire().await.unwrap();
     let nested = lock.as_owner_of(&outer);
     proxy.hold_reply("RLOCK.ACQUIRE");

@@ -238,7 +238,7 @@ final class OrderTest {
   @ParameterizedTest
   @EnumSource
   void aHoldThatIsKnownToBeLostIsNotUsed(Driven driven) throws Exception {
-    Hold hold = driven.locks(made, server.port).mutex("k").lease(ms(300)).acquire();
+    Hold hold = driven.locks(made, server.port).mutex("k").lease(ms(1000)).acquire();
     server.ask("PEXPIRE", "k", 60_000);
     Server.until(hold::isLost);
     assertThrows(LockLostException.class, hold::extend);
