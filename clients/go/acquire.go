@@ -411,7 +411,7 @@ func (a *asking) notified(ctx context.Context) (answer, *failure) {
 	sent, block := time.Now(), a.block(ctx, 2*slice)
 	got, failed := a.send(ctx, 0, a.words(block, channel))
 	if failed != nil || got.outcome != isQueued {
-		if a.isOwed && failed == nil && got.outcome == isGranted && !isAsking && len(notices) == 0 {
+		if a.isOwed && failed == nil && got.outcome == isGranted && !isAsking && !isDelivered(notices) {
 			n.inbox.suspect(errNoReply) // The message about this grant did not come, so the subscription may be dead.
 		}
 		return got, failed
@@ -421,8 +421,10 @@ func (a *asking) notified(ctx context.Context) (answer, *failure) {
 	if isAsking {
 		again = movingSlice
 	}
-	// At the end, allow for the delay of the message that the wait has timed out.
-	timer := time.NewTimer(min(again, block+lateMessage/2))
+	if isLast := again >= block-lateMessage; isLast {
+		again = block + lateMessage/2 // Allow for the delay of the message that the wait has timed out.
+	}
+	timer := time.NewTimer(again)
 	defer timer.Stop()
 	wasOwed := a.isOwed
 	a.isOwed = true
@@ -447,6 +449,18 @@ func (a *asking) notified(ctx context.Context) (answer, *failure) {
 			}
 			return got, nil
 		}
+	}
+}
+
+// isDelivered waits briefly for a message, which comes over another connection than the reply.
+func isDelivered(notices <-chan notice) bool {
+	timer := time.NewTimer(lateMessage / 10)
+	defer timer.Stop()
+	select {
+	case <-notices:
+		return true
+	case <-timer.C:
+		return false
 	}
 }
 

@@ -142,9 +142,7 @@ func (h *hold) shorten(deadline time.Time) {
 		return
 	}
 	h.now.deadline = deadline
-	if h.lock.isRenewed {
-		h.arm(0)
-	} else {
+	if !h.lock.isRenewed {
 		h.arm(time.Until(deadline))
 	}
 }
@@ -317,6 +315,10 @@ func (h *Hold) Renew(ctx context.Context, lease time.Duration) error {
 			now.lease = before
 			if mayHaveRun {
 				h.shorten(sent.Add(lease))
+			}
+			// An automatic renewal under way has sent another lease, and then leaves the timer to this one.
+			if h.lock.isRenewed || now.session != nil {
+				h.arm(0)
 			}
 		})
 		return err

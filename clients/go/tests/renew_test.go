@@ -198,3 +198,25 @@ func TestAPausedClientKeepsItsPosition(t *testing.T) {
 	unlock(t, first.granted())
 	unlock(t, second.granted())
 }
+
+func TestAFailedRenewLeavesTheAutomaticRenewal(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	proxy := servertest.NewProxy(t, server)
+	server.Ask("CONFIG", "SET", "lock.max-lease", 60_000)
+	hold := locked(t, over(t, proxy.Addr()).Mutex("k", redislock.WithLease(3*time.Second), redislock.WithAutoRenew()))
+	// The automatic renewal is under way, and gets its reply first.
+	servertest.Eventually(t, "a renewal", func() bool { return server.Calls("lock.renew") >= 1 })
+	proxy.Silence()
+	time.Sleep(1300 * time.Millisecond)
+	done := asked(func() error { return hold.Renew(context.Background(), time.Hour) })
+	time.Sleep(100 * time.Millisecond)
+	proxy.Speak()
+	isTrue(t, errors.Is(<-done, redislock.ErrUsage), "it was renewed")
+	calls := server.Calls("lock.renew")
+	servertest.Eventually(t, "more renewals", func() bool {
+		return server.Calls("lock.renew") >= calls+3 || hold.IsLost()
+	})
+	isTrue(t, !hold.IsLost(), "lost")
+	unlock(t, hold)
+}

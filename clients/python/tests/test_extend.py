@@ -72,13 +72,45 @@ async def test_an_extend_without_a_reply_may_have_shortened_the_lease(
         await eventually(lambda: background(api) == 0, "no thread or task left")
 
 
+async def test_an_extend_without_a_reply_reports_the_loss_at_the_earlier_deadline(api: Any, server: Server) -> None:
+    reported: Any = []
+    async with Proxy(server.port) as proxy:
+        client, actor = api.client(proxy.port, socket_timeout=1), api.actor()
+        lock = api.locks.Lock(client, "k", timeout=600, on_lost=reported.append, thread_local=False)
+        assert await actor.do(lock.acquire)
+        proxy.hold_reply(b"LOCK.RENEW")
+        extending = actor.start(lock.extend, 4, replace_ttl=True)
+        await eventually(lambda: proxy.held, "the shorter lease")
+        server.ask("ACL", "SETUSER", "default", "-lock.renew")
+        with pytest.raises(NoPermissionError):
+            await extending
+        server.ask("ACL", "SETUSER", "default", "+lock.renew")
+        await eventually(lambda: reported, "the callback")
+        with pytest.raises(LockNotOwnedError):
+            await actor.do(lock.release)
+
+
+async def test_an_extend_that_did_not_run_changes_nothing(api: Any, server: Server) -> None:
+    client, actor = api.client(server.port), api.actor()
+    lock = api.locks.Lock(client, "k", timeout=60, auto_renew=True)
+    assert await actor.do(lock.acquire)
+    server.ask("ACL", "SETUSER", "default", "-lock.renew")
+    with pytest.raises(NoPermissionError):
+        await actor.do(lock.extend, 2, replace_ttl=True)
+    server.ask("ACL", "SETUSER", "default", "+lock.renew")
+    # No renewal follows with the lease that was refused.
+    await asyncio.sleep(1)
+    assert server.calls("lock.renew") == 0 and server.holders("k")[0]["lease"] == 60_000
+    await actor.do(lock.release)
+
+
 async def test_a_renewal_without_a_reply_is_sent_again_over_another_connection(api: Any, server: Server) -> None:
     async with Proxy(server.port) as proxy:
         client, actor = api.client(proxy.port, socket_timeout=None), api.actor()
-        lock = api.locks.Lock(client, "k", timeout=9, auto_renew=True, thread_local=False)
+        lock = api.locks.Lock(client, "k", timeout=15, auto_renew=True, thread_local=False)
         assert await actor.do(lock.acquire)
         proxy.hold_reply(b"LOCK.RENEW")
-        # The first comes after three seconds, and its reply is waited for five.
+        # The first comes after five seconds, and its reply is awaited for five.
         await eventually(lambda: server.calls("lock.renew") >= 2 or lock.lost, "another renewal")
         assert not lock.lost
         await actor.do(lock.release)

@@ -94,10 +94,10 @@ async fn no_automatic_renewal_brings_the_old_lease_back() {
 async fn an_automatic_renewal_without_a_reply_is_sent_again_over_another_connection() {
     let server = Server::start();
     let proxy = Proxy::to(server.port()).await;
-    let lock = client_of(proxy.port).mutex("k").lease(Duration::from_secs(9)).auto_renew();
+    let lock = client_of(proxy.port).mutex("k").lease(Duration::from_secs(15)).auto_renew();
     let guard = lock.acquire().await.unwrap();
     proxy.hold_reply("LOCK.RENEW");
-    // The first renewal is due after three seconds, and its reply is awaited for five.
+    // The first renewal is due after five seconds, and its reply is awaited for five.
     eventually("another renewal", || server.calls("lock.renew") >= 2 || guard.is_lost()).await;
     assert!(!guard.is_lost());
     guard.release().await.unwrap();

@@ -499,16 +499,13 @@ class LockBase(Overridable):
         kept = self.local.hold is hold
         if kept and not hold.fence and (yield from self._asked(hold)) is None:
             yield from self._lost_while(hold, doing)
-        # Now, so that a renewal that is in flight finds out that it may overwrite this one, and is followed by another.
-        before, hold.lease = hold.lease, lease
+        before = hold.lease
         try:
             is_held = yield from protocol.renew(self._transport(), self.lock_type, hold, lease)
         except GeneratorExit:
             raise
         except BaseException:
-            # The server may have either lease.
-            hold.lease = before.shorter(lease)
-            if hold.background and self.auto_renew:
+            if hold.background and hold.lease is not before:
                 yield from self._restart_background(hold, renew_at_once=True)
             raise
         if not is_held:

@@ -504,8 +504,12 @@ def release(
 
 
 def renew(transport: Any, lock_type: LockType, hold: Hold, lease: Lease) -> Steps[bool]:
-    """Restarts the lease from now; False: lost. If the reply is lost, the hold has the earlier of both deadlines."""
+    """Restarts the lease from now; False: lost. After an error, the hold has the earlier deadline and the shorter lease
+    if the server may have run this, and otherwise its old ones."""
     resend = Resend(RESEND_S)
+    # Now, so that a renewal that is in flight finds out that it may overwrite this one, and is followed by another.
+    before, hold.lease = hold.lease, lease
+    otherwise = before
     while True:
         sent = clock()
         try:
@@ -513,11 +517,14 @@ def renew(transport: Any, lock_type: LockType, hold: Hold, lease: Lease) -> Step
         except BaseException as error:
             if not isinstance(error, REDIS_ERRORS) or may_have_run(error):
                 hold.shorten(_deadline(sent, lease))
+                otherwise = before.shorter(lease)
             if not isinstance(error, REDIS_ERRORS):
+                hold.lease = otherwise
                 raise
             if means_lost(error):
                 return False
             if not is_transient(error) or resend.expired():
+                hold.lease = otherwise
                 raise translated(error, "")
             yield resend.pause()
             continue

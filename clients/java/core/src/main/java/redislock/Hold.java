@@ -176,6 +176,7 @@ public final class Hold implements AutoCloseable {
     }
     Repeat<@Nullable Long> renewal = Repeat.renewal(lockType, owner, ms);
     owner.renews(ms);
+    boolean mayHaveRun = true;
     try {
       Long sent = ask(renewal);
       if (sent == null || owner.isLost()) {
@@ -184,12 +185,13 @@ public final class Hold implements AutoCloseable {
       owner.leaseMs = ms;
       owner.renewed(sent);
     } catch (RuntimeException e) {
-      if (renewal.mayHaveRun()) {
+      mayHaveRun = renewal.mayHaveRun();
+      if (mayHaveRun) {
         owner.mayBeRenewed(Clock.after(renewal.unanswered, ms));
       }
       throw e;
     } finally {
-      owner.renewalEnded();
+      owner.renewalEnded(mayHaveRun);
     }
     context.emit(LockEvent.Type.RENEWED, lockType, owner, grant.fence(), 0, null);
   }

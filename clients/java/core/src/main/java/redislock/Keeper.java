@@ -113,7 +113,7 @@ final class Keeper {
 
   private void checked(Owner owner, boolean held) {
     if (renewed != null) {
-      owner.renewalEnded();
+      owner.renewalEnded(true);
     } else {
       again(owner, false);
     }

@@ -117,15 +117,19 @@ final class Owner {
     deadline = Clock.after(sent, shortestMs);
   }
 
-  /** A renewal has ended, after {@link #renewed(long)} if it succeeded. */
-  synchronized void renewalEnded() {
+  /**
+   * A renewal has ended, after {@link #renewed(long)} if it succeeded.
+   *
+   * @param mayHaveRun false: it has certainly failed, and must not postpone the next one
+   */
+  synchronized void renewalEnded(boolean mayHaveRun) {
     renewing--;
     boolean isUnordered = overlap && renewing == 0;
     if (renewing == 0) {
       overlap = false;
       shortestMs = Clock.NEVER;
     }
-    if (keeper != null) {
+    if (keeper != null && (mayHaveRun || isUnordered)) {
       keeper.again(this, isUnordered);
     }
   }

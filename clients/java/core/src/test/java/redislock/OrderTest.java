@@ -211,10 +211,11 @@ final class OrderTest {
   @EnumSource
   void aLossOnASilentServerIsReportedAtTheDeadline(Driven driven) throws Exception {
     try (Proxy proxy = new Proxy(server.port)) {
-      Hold hold = driven.locks(made, proxy.port).mutex("k").lease(ms(4500)).autoRenew().acquire();
+      Hold hold = driven.locks(made, proxy.port).mutex("k").lease(ms(6000)).autoRenew().acquire();
       CompletableFuture<?> lost = hold.lost().toCompletableFuture();
       proxy.silent(true);
-      lost.get(leftMs(hold) + 500, TimeUnit.MILLISECONDS);
+      // It used to come two thirds of the lease later.
+      lost.get(leftMs(hold) + 2000, TimeUnit.MILLISECONDS);
     }
   }
 
@@ -299,6 +300,23 @@ final class OrderTest {
       server.ask("CONFIG", "SET", "min-replicas-to-write", 0);
     }
     Server.until(10, () -> !server.exists("k") && !server.exists("endless"));
+  }
+
+  @ParameterizedTest
+  @EnumSource
+  void aRefusedExtensionDoesNotPostponeTheRenewal(Driven driven) throws Exception {
+    server.ask("CONFIG", "SET", "lock.max-lease", 30_000);
+    try {
+      Hold hold = driven.locks(made, server.port).mutex("k").lease(ms(3000)).autoRenew().acquire();
+      for (int times = 0; times < 10; times++) {
+        assertThrows(IllegalArgumentException.class, () -> hold.extend(LONG));
+        Thread.sleep(400);
+      }
+      assertFalse(hold.isLost());
+      hold.release();
+    } finally {
+      server.ask("CONFIG", "SET", "lock.max-lease", 31_536_000_000L);
+    }
   }
 
   @ParameterizedTest
