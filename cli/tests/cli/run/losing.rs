@@ -27,7 +27,7 @@ fn a_broken_lock_ends_the_command_and_is_reported() {
         // With multiple locks, the others are released.
         assert!(!is_held(&server, "k2"));
     }
-    let runner = run(&server, "--lease 600ms --lost-exit-code 42 k", "echo ready; sleep 300");
+    let runner = run(&server, "--lease 1500ms --lost-exit-code 42 k", "echo ready; sleep 300");
     runner.until_prints("ready");
     server.client().run("LOCK.BREAK k");
     assert_eq!(runner.end().code(), Some(42));
@@ -37,7 +37,7 @@ fn a_broken_lock_ends_the_command_and_is_reported() {
 fn a_command_that_ignores_sigterm_is_killed_with_all_its_children() {
     let server = Server::start();
     let script = "trap '' TERM; (trap '' TERM; sleep 300) & echo ready; while :; do sleep 300; done";
-    let mut runner = run(&server, "--lease 600ms --kill-after 200ms k", script);
+    let mut runner = run(&server, "--lease 1500ms --kill-after 200ms k", script);
     runner.until_prints("ready");
     server.client().run("LOCK.BREAK k");
     assert_eq!(runner.wait().code(), Some(75));
@@ -50,7 +50,7 @@ fn processes_that_outlive_the_command_are_killed_when_the_lock_is_lost() {
     let server = Server::start();
     // The shell ends by SIGTERM at once, but its child process goes on.
     let script = "(trap '' TERM; echo deaf; while :; do sleep 300; done) & sleep 300";
-    let mut runner = run(&server, "--lease 600ms --kill-after 500ms k", script);
+    let mut runner = run(&server, "--lease 1500ms --kill-after 500ms k", script);
     runner.until_prints("deaf");
     server.client().run("LOCK.BREAK k");
     assert_eq!(runner.wait().code(), Some(75));
@@ -62,7 +62,7 @@ fn processes_that_outlive_the_command_are_killed_when_the_lock_is_lost() {
 fn a_command_has_time_to_clean_up() {
     let server = Server::start();
     let script = "trap 'read _; echo cleared up; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
-    let mut runner = run(&server, "--lease 600ms --kill-after 1h k", script);
+    let mut runner = run(&server, "--lease 1500ms --kill-after 1h k", script);
     runner.until_prints("ready");
     server.client().run("LOCK.BREAK k");
     runner.until_says("the lock was lost: terminating");
@@ -74,7 +74,7 @@ fn a_command_has_time_to_clean_up() {
 #[test]
 fn a_stopped_command_is_resumed_in_order_to_end_it() {
     let server = Server::start();
-    let runner = run(&server, "--lease 600ms --kill-after 1h k", "echo command $$; sleep 300");
+    let runner = run(&server, "--lease 1500ms --kill-after 1h k", "echo command $$; sleep 300");
     let command = runner.printed_id("command");
     send(command, Signal::STOP);
     super::runner::until_stopped(command);
@@ -101,7 +101,7 @@ fn a_loss_detected_only_on_release_is_reported() {
 #[test]
 fn a_key_that_became_another_type_is_a_loss() {
     let server = Server::start();
-    let runner = run(&server, "--lease 600ms k", "echo ready; sleep 300");
+    let runner = run(&server, "--lease 1500ms k", "echo ready; sleep 300");
     runner.until_prints("ready");
     server.client().run("SET k x");
     assert_eq!(runner.end().code(), Some(75));
@@ -239,7 +239,7 @@ fn a_silent_server_is_a_loss_when_the_lease_expires() {
 #[test]
 fn a_run_stopped_past_the_lease_notices_at_once_when_resumed() {
     let server = Server::start();
-    let mut runner = run(&server, "--lease 500ms k", "echo command $$; sleep 300");
+    let mut runner = run(&server, "--lease 1500ms k", "echo command $$; sleep 300");
     let command = runner.printed_id("command");
     runner.signal(Signal::STOP);
     until("the lease has expired", || !is_held(&server, "k"));

@@ -226,7 +226,7 @@ fn the_largest_times_mean_no_limit() {
     // The lock is lost, but SIGKILL never comes.
     server.client().run("LOCK.BREAK k");
     drop(runner);
-    let runner = run(&server, &format!("--lease 300ms --kill-after {greatest} k"), "echo ran; sleep 300");
+    let runner = run(&server, &format!("--lease 1500ms --kill-after {greatest} k"), "echo ran; sleep 300");
     runner.until_prints("ran");
     server.client().run("LOCK.BREAK k");
     assert_eq!(runner.end().code(), Some(75));

@@ -95,7 +95,7 @@ fn a_signal_during_the_wait_leaves_the_queue_and_ends_it() {
 fn if_we_are_killed_the_command_group_ends_and_the_lock_expires() {
     let server = Server::start();
     // The shell ignores SIGTERM, as do its children.
-    for (ignores, options) in [("", "--lease 500ms k"), ("trap '' TERM;", "--lease 500ms --kill-after 200ms k")] {
+    for (ignores, options) in [("", "--lease 1500ms k"), ("trap '' TERM;", "--lease 1500ms --kill-after 200ms k")] {
         let script = format!("{ignores} sh -c 'sleep 300 & echo grandchild $!; wait' & echo command $$; wait; exit 0");
         let mut runner = run(&server, options, &script);
         let (command, grandchild) = (runner.printed_id("command"), runner.printed_id("grandchild"));

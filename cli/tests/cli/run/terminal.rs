@@ -246,7 +246,7 @@ fn a_terminal_in_raw_mode_is_usable_again_when_the_lock_is_lost() {
     let server = Server::start();
     let mut shell = Shell::start();
     shell.command("stty echo");
-    shell.enter(&format!("{} sh -c 'stty raw -echo; echo ready; exec sleep 300'", line(&server, "--lease 600ms k")));
+    shell.enter(&format!("{} sh -c 'stty raw -echo; echo ready; exec sleep 300'", line(&server, "--lease 1500ms k")));
     shell.until_shows("ready\n");
     server.client().run("LOCK.BREAK k");
     shell.until_prompt();
@@ -262,7 +262,7 @@ fn fg_ends_a_command_that_was_stopped_past_its_lease() {
     let mut shell = Shell::start();
     let script = "trap 'echo \"went\" on' CONT; echo ready; while :; do sleep 0.01; done";
     shell.command(&format!("SCRIPT='{}'", script.replace('\'', "'\\''")));
-    shell.enter(&format!("{} bash -c \"$SCRIPT\"", line(&server, "--lease 500ms k")));
+    shell.enter(&format!("{} bash -c \"$SCRIPT\"", line(&server, "--lease 1500ms k")));
     shell.until_shows("ready");
     shell.press(CTRL_Z);
     shell.until_prompt();
