@@ -37,7 +37,9 @@ type asking struct {
 	// isUncertain: the outcome of a request is unknown. It may be queued, or granted.
 	isUncertain bool
 	// isOwed: the message about an earlier slice did not come, so the next message may not be about this slice.
-	isOwed           bool
+	isOwed bool
+	// isMissed: the latest slice ended without a message, over a connection and a subscription that seemed alive.
+	isMissed         bool
 	isQueuedReported bool // to the observer
 }
 
@@ -390,6 +392,8 @@ const movingSlice = 250 * time.Millisecond
 
 // notified waits for one slice until a message reports the outcome (NOTIFY).
 func (a *asking) notified(ctx context.Context) (answer, *failure) {
+	wasMissed := a.isMissed
+	a.isMissed = false
 	servers, isAsking := a.lock.client.servers, a.route.isAsking
 	n, failed := a.route.node(ctx)
 	if failed != nil {
@@ -411,17 +415,17 @@ func (a *asking) notified(ctx context.Context) (answer, *failure) {
 	sent, block := time.Now(), a.block(ctx, 2*slice)
 	got, failed := a.send(ctx, 0, a.words(block, channel))
 	if failed != nil || got.outcome != isQueued {
-		if a.isOwed && failed == nil && got.outcome == isGranted && !isAsking && !isDelivered(notices) {
+		if wasMissed && failed == nil && got.outcome == isGranted && !isAsking && !isDelivered(notices) {
 			n.inbox.suspect(errNoReply) // The message about this grant did not come, so the subscription may be dead.
 		}
 		return got, failed
 	}
 	a.reportQueued()
 	again := jittered(slice, 0.8, 1)
-	if isAsking {
-		again = movingSlice
-	}
-	if isLast := again >= block-lateMessage; isLast {
+	switch {
+	case isAsking: // No message comes, so only the next reply can tell.
+		again = min(movingSlice, block+lateMessage/2)
+	case again >= block-lateMessage:
 		again = block + lateMessage/2 // Allow for the delay of the message that the wait has timed out.
 	}
 	timer := time.NewTimer(again)
@@ -443,10 +447,13 @@ func (a *asking) notified(ctx context.Context) (answer, *failure) {
 			return answer{}, &failure{err: context.Cause(ctx), isSent: true}
 		case <-timer.C:
 			if a.isOver() {
-				n.inbox.suspect(errNoReply) // No message came, so the subscription may be dead.
+				if !isAsking {
+					n.inbox.suspect(errNoReply) // No message came, so the subscription may be dead.
+				}
 				a.withdraw()
 				return answer{outcome: notGranted}, nil
 			}
+			a.isMissed = !isAsking
 			return got, nil
 		}
 	}

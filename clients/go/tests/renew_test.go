@@ -220,3 +220,18 @@ func TestAFailedRenewLeavesTheAutomaticRenewal(t *testing.T) {
 	isTrue(t, !hold.IsLost(), "lost")
 	unlock(t, hold)
 }
+
+func TestALateGrantEndsNoSubscription(t *testing.T) {
+	t.Parallel()
+	server := servertest.Start(t)
+	client, direct := over(t, server.Addr()), over(t, server.Addr())
+	for range 3 {
+		hold := locked(t, direct.Mutex("k"))
+		waiter := wait(t, server, client.Mutex("k", redislock.WithLease(2*time.Second)), "k")
+		time.Sleep(300 * time.Millisecond) // A tenth of the lease, so the client asks again after the message.
+		unlock(t, hold)
+		unlock(t, waiter.granted())
+	}
+	// One of each client.
+	isTrue(t, server.Calls("subscribe") == 2, "%d subscriptions", server.Calls("subscribe"))
+}

@@ -6,6 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
+import redis.asyncio
+import redislock.asyncio
 from redis.exceptions import LockNotOwnedError, NoPermissionError
 from servers import Proxy, Server, eventually
 from test_conformance import background
@@ -102,6 +104,24 @@ async def test_an_extend_that_did_not_run_changes_nothing(api: Any, server: Serv
     await asyncio.sleep(1)
     assert server.calls("lock.renew") == 0 and server.holders("k")[0]["lease"] == 60_000
     await actor.do(lock.release)
+
+
+async def test_an_extend_that_is_cancelled_before_it_ran_changes_nothing(server: Server) -> None:
+    client = redis.asyncio.Redis(port=server.port)
+    lock = redislock.asyncio.Lock(client, "k", timeout=60, auto_renew=True)
+    assert await lock.acquire()
+    server.ask("CONFIG", "SET", "min-replicas-to-write", 1)
+    # It pauses between two attempts.
+    extending = asyncio.create_task(lock.extend(2, replace_ttl=True))
+    await asyncio.sleep(0.3)
+    extending.cancel()
+    await asyncio.wait([extending])
+    server.ask("CONFIG", "SET", "min-replicas-to-write", 0)
+    assert extending.cancelled()
+    await asyncio.sleep(1)
+    assert server.holders("k")[0]["lease"] == 60_000
+    await lock.release()
+    await client.aclose()
 
 
 async def test_a_renewal_without_a_reply_is_sent_again_over_another_connection(api: Any, server: Server) -> None:

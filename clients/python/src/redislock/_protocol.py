@@ -510,28 +510,31 @@ def renew(transport: Any, lock_type: LockType, hold: Hold, lease: Lease) -> Step
     # Now, so that a renewal that is in flight finds out that it may overwrite this one, and is followed by another.
     before, hold.lease = hold.lease, lease
     otherwise = before
-    while True:
-        sent = clock()
-        try:
-            reply = yield Send(transport, lock_type.renew(hold.token, lease), REPLY_MARGIN_S)
-        except BaseException as error:
-            if not isinstance(error, REDIS_ERRORS) or may_have_run(error):
-                hold.shorten(_deadline(sent, lease))
-                otherwise = before.shorter(lease)
-            if not isinstance(error, REDIS_ERRORS):
-                hold.lease = otherwise
-                raise
-            if means_lost(error):
+    try:
+        while True:
+            sent = clock()
+            try:
+                reply = yield Send(transport, lock_type.renew(hold.token, lease), REPLY_MARGIN_S)
+            except BaseException as error:
+                if not isinstance(error, REDIS_ERRORS) or may_have_run(error):
+                    hold.shorten(_deadline(sent, lease))
+                    otherwise = before.shorter(lease)
+                if not isinstance(error, REDIS_ERRORS):
+                    raise
+                if means_lost(error):
+                    return False
+                if not is_transient(error) or resend.expired():
+                    raise translated(error, "")
+                yield resend.pause()
+                continue
+            if not _is_renewed(reply) or hold.loss_reported:
                 return False
-            if not is_transient(error) or resend.expired():
-                hold.lease = otherwise
-                raise translated(error, "")
-            yield resend.pause()
-            continue
-        if not _is_renewed(reply) or hold.loss_reported:
-            return False
-        hold.renewed(_deadline(sent, lease))
-        return True
+            hold.renewed(_deadline(sent, lease))
+            return True
+    except BaseException:
+        # Including a cancellation during the pause.
+        hold.lease = otherwise
+        raise
 
 
 def query(transport: Any, command: Command, name: str) -> Steps[Any]:
